@@ -1,0 +1,59 @@
+"""Transformers as dynamical systems: differentiable physics of attention in JAX.
+
+Tokens are particles, depth is time, attention is the interaction. A field is a function
+`(t, x, args)`, `solve` integrates it, and everything is differentiable.
+
+The names below are imported when they are first used; `import tfjax` alone loads
+nothing else.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+
+if TYPE_CHECKING:
+    from . import (
+        attention as attention,
+        diagnostics as diagnostics,
+        energies as energies,
+        fields as fields,
+        figures as figures,
+        geometry as geometry,
+        integrate as integrate,
+        nn as nn,
+    )
+    from .integrate import solve as solve, solve_ensemble as solve_ensemble
+
+    __version__: str
+
+
+_ROOMS = (
+    "attention",
+    "diagnostics",
+    "energies",
+    "fields",
+    "figures",
+    "geometry",
+    "integrate",
+    "nn",
+)
+_HOME_OF = {"solve": "integrate", "solve_ensemble": "integrate"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return importlib.import_module(f".{name}", __name__)
+    if name in _HOME_OF:
+        value = getattr(importlib.import_module(f".{_HOME_OF[name]}", __name__), name)
+    elif name == "__version__":
+        from importlib.metadata import version
+
+        value = version(__name__)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ROOMS, *_HOME_OF, "__version__"})
