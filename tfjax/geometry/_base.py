@@ -1,0 +1,119 @@
+"""What every manifold offers, and the shape contract that they share."""
+
+import abc
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TypeVar, cast
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from .._core import as_float, must, widen
+
+
+_F = TypeVar("_F", bound=Callable)
+
+
+class AbstractManifold(eqx.Module):
+    """A Riemannian manifold embedded in R^d, as a value without array leaves.
+
+    Points and tangent vectors are arrays whose last axis has length `d`; any leading
+    axes are a batch of independent points. float16 and bfloat16 are computed in
+    float32 and rounded once, integers take the default dtype.
+    """
+
+    d: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def random(
+        self,
+        key: PRNGKeyArray,
+        shape: tuple[int, ...] = (),
+        *,
+        dtype: DTypeLike | None = None,
+    ) -> Float[Array, "*shape d"]:
+        """Draws points from the manifold's uniform (or standard) distribution."""
+
+    @abc.abstractmethod
+    def project(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+        """The point of the manifold that is closest to `x`."""
+
+    @abc.abstractmethod
+    def projectable(self, x: Float[Array, "*batch d"]) -> Bool[Array, "*batch"]:
+        """Whether `x` has one closest point, so that `project` is defined there."""
+
+    @abc.abstractmethod
+    def tangent(
+        self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]
+    ) -> Float[Array, "*batch d"]:
+        """The orthogonal projection of `v` on the tangent space at `x`."""
+
+    @abc.abstractmethod
+    def exp(
+        self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]
+    ) -> Float[Array, "*batch d"]:
+        """Where the geodesic from `x` with velocity `v` is at time 1."""
+
+    @abc.abstractmethod
+    def log(
+        self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]
+    ) -> Float[Array, "*batch d"]:
+        """The velocity at `x` of the shortest geodesic that is at `y` at time 1."""
+
+    @abc.abstractmethod
+    def distance(
+        self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]
+    ) -> Float[Array, "*batch"]:
+        """The length of the shortest geodesic from `x` to `y`."""
+
+    @abc.abstractmethod
+    def squared_distance(
+        self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]
+    ) -> Float[Array, "*batch"]:
+        """`distance(x, y)**2`, smooth where the points coincide."""
+
+    @abc.abstractmethod
+    def transport(
+        self,
+        x: Float[Array, "*batch d"],
+        y: Float[Array, "*batch d"],
+        v: Float[Array, "*batch d"],
+    ) -> Float[Array, "*batch d"]:
+        """Carries the tangent vector `v` at `x` to `y` along the shortest geodesic."""
+
+    @abc.abstractmethod
+    def retract(
+        self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]
+    ) -> Float[Array, "*batch d"]:
+        """`project(x + v)`: a cheap map that agrees with `exp` to second order in v."""
+
+
+def check_dimension(name: str, d: int, least: int) -> int:
+    """Raises unless `d` is an integer of at least `least`."""
+    if isinstance(d, bool) or not isinstance(d, int) or d < least:
+        raise must(name, f"be an integer of at least {least}", repr(d))
+    return d
+
+
+def checked(method: _F) -> _F:
+    """Makes float arrays of the arguments, checks their widths, restores the dtype."""
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def wrapper(self, *args, **kwargs):
+        given = dict(signature.bind(self, *args, **kwargs).arguments)
+        given.pop("self")
+        arrays = {name: as_float(name, value) for name, value in given.items()}
+        for name, array in arrays.items():
+            if array.ndim == 0 or array.shape[-1] != self.d:
+                rule = f"have shape (..., {self.d}), as points of {self}"
+                raise must(name, rule, f"of shape {array.shape}")
+        wide, dtype = widen(*arrays.values())
+        wide = jnp.broadcast_arrays(*wide)
+        out = method(self, **dict(zip(arrays, wide, strict=True)))
+        return out if out.dtype == bool else out.astype(dtype)
+
+    return cast(_F, wrapper)
