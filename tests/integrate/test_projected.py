@@ -1,0 +1,240 @@
+"""`Projected`: orders, staying on the sphere, independence of neighbours."""
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+import pytest
+
+import tfjax
+from tfjax.fields import AttentionParams, self_attention
+from tfjax.geometry import Sphere
+from tfjax.integrate import Projected
+
+
+SPHERE = Sphere(3)
+needs_float64 = pytest.mark.skipif(
+    not jax.config.jax_enable_x64, reason="rounding hides the order in float32"
+)
+
+
+def wave(t, x, args):
+    """Runs self-attention forth and back, so that errors are not contracted away."""
+    return 2 * jnp.cos(3 * t) * self_attention(t, x, args)
+
+
+def turn(t, x, args):
+    """A rigid rotation about an axis that moves."""
+    axis = jnp.stack([jnp.sin(3 * t), jnp.cos(2 * t), jnp.ones_like(t)])
+    return jnp.cross(jnp.broadcast_to(axis, x.shape), x)
+
+
+# Tsit5 is tuned to have a tiny principal error: it looks like order 6 until the steps
+# are short, hence the long run. Errors must lie in [1e-11, 1e-3] to be fitted.
+ORDERS = {
+    "Euler": (dfx.Euler(), self_attention, 4.0, (512, 1024, 2048, 4096), 1),
+    "Heun": (dfx.Heun(), self_attention, 4.0, (128, 256, 512, 1024, 2048), 2),
+    "Tsit5": (dfx.Tsit5(), wave, 40.0, (667, 800, 1000, 1143, 1333, 1600), 5),
+    "Dopri8": (dfx.Dopri8(), turn, 4.0, (16, 20, 24, 28, 32), 8),
+}
+
+
+@needs_float64
+@pytest.mark.parametrize(
+    ("name", "by"), [(name, "solve") for name in ORDERS] + [("Heun", "diffeqsolve")]
+)
+def test_projected_solver_keeps_the_order_of_the_solver_it_wraps(name, by):
+    solver, field, t1, counts, order = ORDERS[name]
+    x0 = SPHERE.random(jax.random.key(0), (8,))
+    args = AttentionParams(beta=4.0)
+
+    def by_solve(solver, steps):
+        dt0, limit = t1 / steps, steps + 1
+        return tfjax.solve(
+            field,
+            x0,
+            args,
+            t1=t1,
+            dt0=dt0,
+            solver=solver,
+            manifold=SPHERE,
+            max_steps=None if limit > 4096 else 4096,
+        ).ys[-1]
+
+    def by_diffeqsolve(solver, steps):
+        sol = dfx.diffeqsolve(
+            dfx.ODETerm(field),
+            Projected(solver, SPHERE),
+            0.0,
+            t1,
+            jnp.asarray(t1 / steps),
+            x0,
+            args,
+            max_steps=None,
+        )
+        return sol.ys[-1]
+
+    run = by_solve if by == "solve" else by_diffeqsolve
+    exact = by_solve(dfx.Dopri8(), max(counts) * 2)
+    errors = [float(jnp.sqrt(jnp.mean((run(solver, n) - exact) ** 2))) for n in counts]
+    assert all(1e-11 <= error <= 1e-3 for error in errors), errors
+    slope = np.polyfit(np.log(1 / np.array(counts)), np.log(errors), 1)[0]
+    assert abs(slope - order) < 0.2, (slope, errors)
+
+
+@pytest.fixture(scope="module")
+def dense():
+    """One adaptive float32 solve with steps, saved times and dense output."""
+    x0 = SPHERE.random(jax.random.key(1), (16,), dtype=jnp.float32)
+    saveat = dfx.SaveAt(ts=jnp.linspace(0, 10, 57, dtype=jnp.float32), dense=True)
+    args = AttentionParams(beta=4.0)
+    kwargs = {"t1": 10.0, "manifold": SPHERE, "saveat": saveat}
+    return tfjax.solve(self_attention, x0, args, **kwargs)
+
+
+def off_sphere(x):
+    return np.max(np.abs(np.linalg.norm(np.asarray(x, np.float64), axis=-1) - 1))
+
+
+def test_saved_times_lie_on_the_sphere_in_float32(dense):
+    assert dense.ys.dtype == jnp.float32
+    assert off_sphere(dense.ys) < 2e-7
+
+
+def test_dense_output_between_steps_lies_on_the_sphere_in_float32(dense):
+    ts = jnp.linspace(0, 10, 501, dtype=jnp.float32)
+    assert off_sphere(jax.vmap(dense.evaluate)(ts)) < 2e-7
+
+
+def test_every_step_lies_on_the_sphere_without_projection_it_does_not():
+    x0 = SPHERE.random(jax.random.key(1), (16,), dtype=jnp.float32)
+    saveat, args = dfx.SaveAt(steps=True), AttentionParams(beta=4.0)
+    drift = {}
+    for manifold in (SPHERE, None):
+        kwargs = {"t1": 10.0, "manifold": manifold, "saveat": saveat}
+        sol = tfjax.solve(self_attention, x0, args, **kwargs)
+        drift[manifold] = off_sphere(sol.ys[: int(sol.stats["num_accepted_steps"])])
+    assert drift[SPHERE] < 2e-7 < drift[None]
+
+
+def test_dense_output_is_continuous_and_agrees_with_saved_times(dense, tol):
+    found = jax.vmap(dense.evaluate)(dense.ts)
+    np.testing.assert_allclose(found, dense.ys, atol=2e-6)
+
+
+def test_derivative_of_dense_output_is_tangent(dense):
+    t = jnp.asarray(1.234, jnp.float32)
+    inner = jnp.sum(dense.evaluate(t) * dense.derivative(t), axis=-1)
+    np.testing.assert_allclose(inner, 0, atol=1e-6)
+
+
+def test_repulsive_values_stay_on_the_sphere_to_t_200():
+    x0 = SPHERE.random(jax.random.key(2), (16,))
+    args = AttentionParams(beta=4.0, value=-jnp.eye(3))
+    ts = jnp.linspace(0, 200, 101)
+    sol = tfjax.solve(self_attention, x0, args, t1=200.0, ts=ts, manifold=SPHERE)
+    assert off_sphere(sol.ys) < (1e-10 if jax.config.jax_enable_x64 else 2e-7)
+
+
+def test_repulsive_field_alone_is_stable_off_the_sphere():
+    """The plain projected field blows up by t = 30; ours is that of x / |x|."""
+    x0 = SPHERE.random(jax.random.key(2), (16,))
+    args = AttentionParams(beta=4.0, value=-jnp.eye(3))
+    sol = tfjax.solve(self_attention, x0, args, t1=200.0)
+    assert off_sphere(sol.ys) < 1e-4
+
+
+def test_s13_rotation_returns_to_the_exact_angle():
+    """S13: one token, V a rotation: the flow turns it by t radians."""
+    x0, rotation = jnp.array([[1.0, 0.0]]), jnp.array([[0.0, -1.0], [1.0, 0.0]])
+    args = AttentionParams(beta=3.0, value=rotation)
+    ts = jnp.linspace(0, 10, 11)
+    kwargs = {"t1": 10.0, "ts": ts, "manifold": Sphere(2)}
+    euler = tfjax.solve(self_attention, x0, args, dt0=0.1, solver=dfx.Euler(), **kwargs)
+    assert off_sphere(euler.ys) < 1e-5
+    tsit5 = tfjax.solve(self_attention, x0, args, dt0=0.1, **kwargs)
+    exact = jnp.stack([jnp.cos(ts), jnp.sin(ts)], axis=1)[:, None]
+    np.testing.assert_allclose(tsit5.ys, exact, atol=1e-4)
+    np.testing.assert_allclose(tsit5.ys[-1, 0], [-0.83907, -0.54402], atol=1e-4)
+
+
+def test_nontangent_field_gives_its_tangential_part():
+    """A constant field e_3 pulls every token to the pole along a great circle."""
+    x0 = jnp.array([[1.0, 0.0, 0.0]])
+    pull = lambda t, x, args: jnp.broadcast_to(jnp.array([0.0, 0, 1]), x.shape)
+    sol = tfjax.solve(pull, x0, t1=2.0, manifold=SPHERE, rtol=1e-7, atol=1e-7)
+    # The latitude phi obeys phi' = cos phi, so sin phi = tanh t.
+    exact = [[1 / np.cosh(2.0), 0.0, np.tanh(2.0)]]
+    np.testing.assert_allclose(sol.ys[-1], exact, atol=2e-6)
+
+
+def test_event_state_lies_on_the_sphere_and_meets_its_condition(tol):
+    x0 = jnp.array([[1.0, 0.0, 0.0]])
+    pull = lambda t, x, args: jnp.broadcast_to(jnp.array([0.0, 0, 1]), x.shape)
+    finder = optx.Newton(rtol=1e-6, atol=1e-6)
+    event = dfx.Event(lambda t, y, args, **kwargs: y[0, 2] - 0.5, finder)
+    sol = tfjax.solve(pull, x0, t1=5.0, manifold=SPHERE, event=event)
+    assert dfx.is_okay(sol.result)
+    assert abs(sol.ys[-1, 0, 2] - 0.5) < 1e-5
+    assert off_sphere(sol.ys) < 2e-7
+    np.testing.assert_allclose(sol.ts[-1], np.arctanh(0.5), atol=1e-4)
+
+
+def test_neighbours_do_not_change_a_member_under_vmap():
+    """A first-same-as-last cache kept over the projection would let them."""
+    x0 = SPHERE.random(jax.random.key(3), (3, 8))
+    args = AttentionParams(beta=4.0)
+
+    @jax.vmap
+    def run(x):
+        kwargs = {"t1": 5.0, "manifold": SPHERE, "throw": False, "max_steps": 200}
+        return tfjax.solve(self_attention, x, args, **kwargs).ys
+
+    healthy, beside_nan = run(x0), run(x0.at[2].set(jnp.nan))
+    np.testing.assert_array_equal(healthy[:2], beside_nan[:2])
+
+
+def test_implicit_solver_can_be_wrapped(tol):
+    x0 = SPHERE.random(jax.random.key(4), (4,))
+    args = AttentionParams(beta=1.0)
+    kwargs = {"t1": 1.0, "manifold": SPHERE, "rtol": 1e-6, "atol": 1e-6}
+    found = tfjax.solve(self_attention, x0, args, solver=dfx.Kvaerno5(), **kwargs)
+    exact = tfjax.solve(self_attention, x0, args, **kwargs)
+    np.testing.assert_allclose(found.ys, exact.ys, atol=1e-4)
+
+
+def test_projected_given_to_solve_is_not_wrapped_twice():
+    x0 = SPHERE.random(jax.random.key(5), (8,))
+    args = AttentionParams(beta=4.0)
+    kwargs = {"t1": 2.0, "manifold": SPHERE}
+    once = tfjax.solve(self_attention, x0, args, **kwargs)
+    given = Projected(dfx.Tsit5(), SPHERE)
+    twice = tfjax.solve(self_attention, x0, args, solver=given, **kwargs)
+    np.testing.assert_array_equal(once.ys, twice.ys)
+
+
+def test_isinstance_sees_through_the_wrapper():
+    assert isinstance(Projected(dfx.Tsit5(), SPHERE), dfx.AbstractAdaptiveSolver)
+    assert not isinstance(Projected(dfx.Euler(), SPHERE), dfx.AbstractAdaptiveSolver)
+
+
+def test_interpolation_class_is_static_so_that_plans_compare_equal():
+    one, two = Projected(dfx.Tsit5(), SPHERE), Projected(dfx.Tsit5(), SPHERE)
+    assert eqx.tree_equal(one, two)
+    assert one.interpolation_cls is two.interpolation_cls
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("solver", "manifold", "text"),
+    [
+        (Projected(dfx.Euler(), SPHERE), SPHERE, "`solver` must be a diffrax solver"),
+        ("tsit5", SPHERE, "`solver` must be a diffrax solver to wrap, but was 'tsit5'"),
+        (dfx.Euler(), 3, "`manifold` must be a manifold, but was 3"),
+    ],
+)
+def test_errors_name_the_argument(solver, manifold, text):
+    with pytest.raises(ValueError, match=text):
+        Projected(solver, manifold)

@@ -1,0 +1,45 @@
+"""The energy along a trajectory."""
+
+import jax
+from jaxtyping import Array, ArrayLike, Float
+
+from .._core import as_float, check_shape
+from ..energies import interaction_energy
+
+
+def energy_along(
+    xs: Float[ArrayLike, "t n d"],
+    beta: Float[ArrayLike, ""] | float,
+    *,
+    bilinear: Float[ArrayLike, "d d"] | None = None,
+    centred: bool = False,
+) -> Float[Array, " t"]:
+    r"""The interaction energy at every time of a trajectory.
+
+    **Arguments:**
+
+    - `xs`: tokens, of shape (t, n, d).
+    - `beta`, `bilinear`, `centred`: as for `tfjax.energies.interaction_energy`.
+
+    **Returns:** the energies, of shape (t,). Along SA and USA with symmetric V = B
+    they never decrease, with V = -B they never increase.
+
+    **Raises:** as `tfjax.energies.interaction_energy`.
+
+    !!! example
+
+        >>> import jax.numpy as jnp
+        >>> from tfjax.diagnostics import energy_along
+        >>> energy_along(jnp.stack([jnp.eye(2), jnp.ones((2, 2))]), 1.0).shape
+        (2,)
+
+    Source: arXiv 2312.10794, equation (3.6) and lemma 3.7.
+    """
+    xs = as_float("xs", xs)
+    check_shape("xs", xs, 3, "(t, n, d)")
+    beta = as_float("beta", beta)
+
+    def energy(x):
+        return interaction_energy(x, beta, bilinear=bilinear, centred=centred)
+
+    return jax.vmap(energy)(xs)

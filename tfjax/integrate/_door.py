@@ -1,0 +1,230 @@
+"""What `solve` is asked for, checked and brought into one form."""
+
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from .._core import as_float, is_concrete, must
+from ..geometry import AbstractManifold
+
+
+class Plan(eqx.Module):
+    """Everything about a solve but the field, the state and the parameters."""
+
+    t0: Float[Array, ""]
+    t1: Float[Array, ""]
+    dt0: Float[Array, ""] | None
+    saveat: dfx.SaveAt
+    controller: dfx.AbstractStepSizeController
+    solver: dfx.AbstractSolver
+    manifold: AbstractManifold | None
+    adjoint: dfx.AbstractAdjoint
+    event: dfx.Event | None
+    max_steps: int | None = eqx.field(static=True)
+    meter: dfx.AbstractProgressMeter
+    throw: bool = eqx.field(static=True)
+
+
+def as_state(y0: Any) -> Any:
+    """The state with floating-point leaves; half precision is widened to float32."""
+
+    def leaf(value):
+        array = as_float("y0", value)
+        half = jnp.finfo(array.dtype).bits < 32
+        # The step sizes of a solver and its clock need at least float32.
+        return array.astype(jnp.float32) if half else jnp.asarray(array)
+
+    return jax.tree.map(leaf, y0)
+
+
+def floats_to_arrays(tree: Any) -> Any:
+    """Python floats become arrays, so that another value is not another program."""
+    return jax.tree.map(lambda x: jnp.asarray(x) if isinstance(x, float) else x, tree)
+
+
+def make_plan(
+    y0: Any,
+    *,
+    t1: Any,
+    t0: Any,
+    ts: Any,
+    saveat: dfx.SaveAt | None,
+    manifold: AbstractManifold | None,
+    solver: dfx.AbstractSolver | None,
+    stepsize_controller: dfx.AbstractStepSizeController | None,
+    rtol: Any,
+    atol: Any,
+    dt0: Any,
+    max_steps: int | None,
+    adjoint: dfx.AbstractAdjoint | None,
+    event: dfx.Event | None,
+    progress: bool | dfx.AbstractProgressMeter,
+    throw: bool,
+) -> Plan:
+    """Checks the arguments of `solve` and fills in its defaults."""
+    leaves = jax.tree.leaves(y0)
+    if not leaves:
+        raise must("y0", "hold at least one array", repr(y0))
+    for leaf in leaves:
+        if 0 in leaf.shape:
+            rule = "have no axis of length 0 (there are no tokens)"
+            raise must("y0", rule, f"of shape {leaf.shape}")
+    dtype = jnp.result_type(*leaves)
+    t0, t1 = _time("t0", t0, dtype), _time("t1", t1, dtype)
+    if saveat is not None and ts is not None:
+        raise must("ts", "be None where saveat is given", "given too")
+    if ts is not None:
+        ts = _times(ts, dtype)
+        _check_times("ts", ts, t0, t1)
+        saveat = dfx.SaveAt(ts=ts)
+    saveat = dfx.SaveAt(t1=True) if saveat is None else saveat
+    saveat = _cast_saveat(saveat, dtype, t0, t1)
+    solver = dfx.Tsit5() if solver is None else solver
+    if not isinstance(solver, dfx.AbstractSolver):
+        raise must("solver", "be a diffrax solver", repr(solver))
+    if manifold is not None and not isinstance(manifold, AbstractManifold):
+        raise must("manifold", "be a manifold of tfjax.geometry", repr(manifold))
+    if max_steps is not None and (isinstance(max_steps, bool) or max_steps < 1):
+        raise must("max_steps", "be a positive integer or None", repr(max_steps))
+    if dt0 is not None:
+        dt0 = _step(dt0, t0, t1, dtype)
+    if stepsize_controller is None:
+        stepsize_controller = _controller(solver, rtol, atol, dt0, dtype)
+    if isinstance(stepsize_controller, dfx.ConstantStepSize):
+        if dt0 is None:
+            raise must("dt0", "be given for constant steps", "None")
+        if throw and event is None:
+            _check_count(dt0, t0, t1, max_steps)
+    if adjoint is None:
+        adjoint = dfx.RecursiveCheckpointAdjoint()
+    if isinstance(adjoint, dfx.BacksolveAdjoint) and manifold is not None:
+        rule = "not be BacksolveAdjoint with a manifold, since it leaves the manifold"
+        raise must("adjoint", rule, "BacksolveAdjoint; use RecursiveCheckpointAdjoint")
+    return Plan(
+        t0=t0,
+        t1=t1,
+        dt0=dt0,
+        saveat=saveat,
+        controller=stepsize_controller,
+        solver=solver,
+        manifold=manifold,
+        adjoint=adjoint,
+        event=event,
+        max_steps=max_steps,
+        meter=_meter(progress),
+        throw=throw,
+    )
+
+
+def _time(name, value, dtype):
+    array = as_float(name, value)
+    if array.ndim:
+        raise must(name, "be a scalar", f"of shape {array.shape}")
+    if is_concrete(array) and not np.isfinite(array):
+        raise must(name, "be finite", float(array))
+    return array.astype(dtype)
+
+
+def _times(ts, dtype):
+    array = as_float("ts", ts)
+    if array.ndim != 1 or not array.size:
+        raise must("ts", "have shape (t,) with t at least 1", f"of shape {array.shape}")
+    return array.astype(dtype)
+
+
+def _check_times(name: str, ts: Any, t0: Any, t1: Any) -> None:
+    """Saved times run from t0 towards t1, without leaving the interval."""
+    if not is_concrete(ts, t0, t1):
+        return  # diffrax checks traced times at run time
+    ts, t0, t1 = np.asarray(ts), float(t0), float(t1)
+    between = f"[{min(t0, t1):g}, {max(t0, t1):g}]"
+    if not np.all(np.isfinite(ts)):
+        raise must(name, "be finite", ts)
+    if np.any(ts < min(t0, t1)) or np.any(ts > max(t0, t1)):
+        outside = ts[(ts < min(t0, t1)) | (ts > max(t0, t1))][0]
+        raise must(name, f"lie within {between}", f"{outside:g} in one place")
+    step = np.diff(ts) * (1 if t1 >= t0 else -1)
+    if np.any(step < 0):
+        order = "increasing" if t1 >= t0 else "decreasing"
+        i = int(np.argmax(step < 0))
+        got = f"{ts[i]:g} followed by {ts[i + 1]:g}"
+        raise must(name, f"be {order}, in the direction of integration", got)
+
+
+def _cast_saveat(saveat: Any, dtype: Any, t0: Array, t1: Array) -> dfx.SaveAt:
+    if not isinstance(saveat, dfx.SaveAt):
+        raise must("saveat", "be a diffrax.SaveAt", repr(saveat))
+
+    def sub(subsaveat):
+        if subsaveat.ts is None:
+            return subsaveat
+        ts = subsaveat.ts.astype(dtype)
+        _check_times("saveat", ts, t0, t1)
+        return eqx.tree_at(lambda s: s.ts, subsaveat, ts)
+
+    is_sub = lambda x: isinstance(x, dfx.SubSaveAt)
+    subs = jax.tree.map(sub, saveat.subs, is_leaf=is_sub)
+    return eqx.tree_at(lambda s: s.subs, saveat, subs, is_leaf=lambda x: x is None)
+
+
+def _step(dt0: Any, t0: Any, t1: Any, dtype: Any) -> Array:
+    array = as_float("dt0", dt0)
+    if array.ndim:
+        raise must("dt0", "be a scalar", f"of shape {array.shape}")
+    if is_concrete(array, t0, t1):
+        size, late = abs(float(array)), max(abs(float(t0)), abs(float(t1)))
+        if not 0 < size < np.inf:
+            raise must("dt0", "be finite and not 0", float(array))
+        spacing = float(np.spacing(np.asarray(late, dtype)))
+        if size < spacing and t0 != t1:
+            rule = f"be at least {spacing:.3g}, the spacing of {dtype} at time {late:g}"
+            raise must("dt0", rule, f"{size:g} (start the clock nearer to 0)")
+    # The sign follows the direction of integration.
+    size = jnp.abs(array.astype(dtype))
+    return jnp.where(t1 < t0, -size, size)
+
+
+def _check_count(dt0: Array, t0: Array, t1: Array, max_steps: int | None) -> None:
+    """Constant steps can be counted beforehand."""
+    if max_steps is None or not is_concrete(dt0, t0, t1):
+        return
+    steps = np.ceil(abs(float(t1) - float(t0)) / abs(float(dt0)) * (1 - 1e-6))
+    if steps > max_steps:
+        rule = f"be at least {steps:.0f} for steps of {float(dt0):g}"
+        raise must("max_steps", rule, max_steps)
+
+
+def _controller(solver, rtol, atol, dt0, dtype):
+    if rtol is None and atol is None and dt0 is not None:
+        return dfx.ConstantStepSize()
+    if not isinstance(solver, dfx.AbstractAdaptiveSolver):
+        name = type(getattr(solver, "solver", solver)).__name__
+        rule = f"be given, without rtol and atol, for {name}: it estimates no error"
+        raise must("dt0", rule, "None" if dt0 is None else "given with tolerances")
+    tolerances = {}
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        array = as_float(name, 1e-6 if value is None else value)
+        if array.ndim:
+            raise must(name, "be a scalar", f"of shape {array.shape}")
+        if is_concrete(array) and not 0 <= float(array) < np.inf:
+            raise must(name, "be finite and not negative", float(array))
+        tolerances[name] = array.astype(dtype)
+    return dfx.PIDController(**tolerances)
+
+
+def _meter(progress):
+    if isinstance(progress, dfx.AbstractProgressMeter):
+        return progress
+    if not isinstance(progress, bool):
+        raise must("progress", "be a bool or a diffrax meter", repr(progress))
+    if not progress:
+        return dfx.NoProgressMeter()
+    try:
+        return dfx.TqdmProgressMeter()
+    except ValueError:  # tqdm is not installed
+        return dfx.TextProgressMeter()

@@ -1,0 +1,313 @@
+"""One solve: from a field and a state to a `diffrax.Solution`."""
+
+from typing import Any
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
+
+from .._core import is_concrete, must
+from ..attention import resolve_mask
+from ..fields import AttentionParams, VectorField
+from ..geometry import AbstractManifold, Euclidean
+from ._door import Plan, as_state, floats_to_arrays, make_plan
+from ._guard import guard
+from ._projected import PresentRows, Projected
+
+
+def solve(
+    field: VectorField,
+    y0: PyTree[Any],
+    args: PyTree[Any] = None,
+    *,
+    t1: Any,
+    t0: Any = 0.0,
+    ts: Any = None,
+    saveat: dfx.SaveAt | None = None,
+    manifold: AbstractManifold | None = None,
+    solver: dfx.AbstractSolver | None = None,
+    stepsize_controller: dfx.AbstractStepSizeController | None = None,
+    rtol: Any = None,
+    atol: Any = None,
+    dt0: Any = None,
+    max_steps: int | None = 4096,
+    adjoint: dfx.AbstractAdjoint | None = None,
+    event: dfx.Event | None = None,
+    progress: bool | dfx.AbstractProgressMeter = False,
+    throw: bool = True,
+) -> dfx.Solution:
+    r"""Integrates `dy/dt = field(t, y, args)` from `t0` to `t1`.
+
+    The whole solve is compiled once per field, shapes and solver; new values of the
+    state, parameters, times or tolerances reuse it.
+
+    **Arguments:**
+
+    - `field`: a function `(t, y, args) -> dy/dt`.
+    - `y0`: the state at `t0`, for the fields of tfjax tokens of shape (n, d).
+      Integers take the default dtype, half precision is widened to float32; time
+      runs in the state's dtype.
+    - `args`: the parameters of the field. From an `AttentionParams` the mask of
+      existing tokens is read: absent rows take no part and come back as they went in.
+    - `t1`, `t0`: the end and the start, in either order; `t1 = t0` returns `y0`.
+    - `ts`: times to save at, of shape (t,), from `t0` towards `t1`; only `t1` if None.
+    - `saveat`: a `diffrax.SaveAt` in place of `ts`, for dense output, every step, or
+      functions of the state.
+    - `manifold`: integrate the tangential part of the field, at the projected point:
+      `y0` (projected first), states, saved times and dense output lie on it.
+    - `solver`: a diffrax solver, `Tsit5()` if None.
+    - `stepsize_controller`: a diffrax controller, in place of the tolerances.
+    - `rtol`, `atol`: tolerances per step, 1e-6 where None.
+    - `dt0`: alone, the constant step; with a tolerance, the first step. Its sign
+      follows `t1 - t0`.
+    - `max_steps`: the solve fails after this many steps; None is no limit.
+    - `adjoint`: how to differentiate; reverse mode if None. Forward mode and second
+      derivatives need `diffrax.DirectAdjoint()` (or `ForwardMode()`).
+    - `event`: a `diffrax.Event` that ends the solve early.
+    - `progress`: show a progress bar: a bool or a diffrax meter.
+    - `throw`: raise where the solve fails. If False, look at `.result`, with
+      `diffrax.is_okay`; unsaved entries of `.ys` are inf.
+
+    **Returns:** the `diffrax.Solution`, with `.ts` of shape (t,), `.ys` of shape
+    (t, n, d), `.stats` and `.result`.
+
+    **Raises:** ValueError for arguments that do not fit; RuntimeError where the solve
+    fails, with the time reached. Under jit both become run-time errors.
+
+    !!! example
+
+        >>> import jax, tfjax
+        >>> from tfjax.fields import AttentionParams, self_attention
+        >>> from tfjax.geometry import Sphere
+        >>> x0 = Sphere(3).random(jax.random.key(0), (8,))
+        >>> params = AttentionParams(beta=1.0)
+        >>> sol = tfjax.solve(self_attention, x0, params, t1=5.0, manifold=Sphere(3))
+        >>> sol.ys.shape
+        (1, 8, 3)
+
+    Source: arXiv 2312.10794, equation (2.3), for the fields; P. Kidger, On Neural
+    Differential Equations, chapter 5, for the solvers.
+    """
+    if not callable(field):
+        raise must("field", "be a function (t, y, args) -> dy/dt", repr(field))
+    y0, args, field = as_state(y0), floats_to_arrays(args), floats_to_arrays(field)
+    plan = make_plan(
+        y0,
+        t1=t1,
+        t0=t0,
+        ts=ts,
+        saveat=saveat,
+        manifold=manifold,
+        solver=solver,
+        stepsize_controller=stepsize_controller,
+        rtol=rtol,
+        atol=atol,
+        dt0=dt0,
+        max_steps=max_steps,
+        adjoint=adjoint,
+        event=event,
+        progress=progress,
+        throw=throw,
+    )
+    if throw:
+        y0, args = _check_values(y0, args, manifold)
+    solution, reached = _run(field, y0, args, plan)
+    if not throw:
+        return solution
+    okay = dfx.is_okay(solution.result)
+    if not is_concrete(okay):
+        return solution.result.error_if(solution, ~okay)
+    if not okay:
+        raise RuntimeError(failure(solution, reached, plan))
+    return solution
+
+
+def failure(solution: dfx.Solution, reached: Any, plan: Plan) -> str:
+    """What went wrong in a solve, where, and after how many steps."""
+    steps = int(np.asarray(solution.stats["num_steps"]))
+    at = "" if reached is None else f" at t = {float(reached):g}"
+    way = f"from t0 = {float(plan.t0):g} to t1 = {float(plan.t1):g}"
+    text = f"The solve {way} stopped{at} after {steps} steps: "
+    if solution.result == dfx.RESULTS.max_steps_reached:
+        return text + f"`max_steps` was reached, which was {plan.max_steps}."
+    if solution.result == dfx.RESULTS.nonfinite:
+        return text + "the state is not finite, or has no point on the manifold."
+    if solution.result == dfx.RESULTS.dt_min_reached:
+        return text + "no step was short enough; is the field finite here?"
+    return text + dfx.RESULTS[solution.result]
+
+
+@eqx.filter_jit
+def _run(field, y0, args, plan):
+    return run_member(field, y0, args, plan)
+
+
+def run_member(
+    field: VectorField, y0: PyTree, args: PyTree, plan: Plan
+) -> tuple[dfx.Solution, Float[Array, ""] | None]:
+    """One solve, traced: the solution, and the time that it reached."""
+    ok = _takes_part(y0, args, plan.manifold)
+    space: AbstractManifold | PresentRows | None = plan.manifold
+    solver, saveat, controller = plan.solver, plan.saveat, plan.controller
+    exists = _existing_rows(y0, args)
+    if type(solver) is Projected and (space is not None or exists is not None):
+        space = solver.manifold if plan.manifold is None else plan.manifold
+        solver = solver.solver
+    if exists is not None:
+        whole = Euclidean(y0.shape[-1]) if space is None else space
+        space = PresentRows(whole, exists, y0)
+        y0 = jnp.where(exists[:, None], y0, 0.0)
+        saveat = _restoring(saveat, space)
+        if isinstance(controller, dfx.PIDController):
+            norm = _PresentNorm(exists, controller.norm)
+            controller = eqx.tree_at(lambda c: c.norm, controller, norm)
+    rhs: Any = field
+    if space is not None:
+        rhs = _Tangential(field, space)
+        y0 = space.project(y0)
+        solver = Projected(solver, space)
+    # One more record, of the time at the end: a failed solve can say how far it came.
+    watched = not isinstance(plan.adjoint, dfx.BacksolveAdjoint)
+    solution = dfx.diffeqsolve(
+        dfx.ODETerm(rhs),
+        solver,
+        plan.t0,
+        plan.t1,
+        plan.dt0,
+        y0,
+        args,
+        saveat=_watching(saveat) if watched else saveat,
+        stepsize_controller=guard(controller),
+        adjoint=plan.adjoint,
+        event=plan.event,
+        max_steps=plan.max_steps,
+        throw=False,
+        progress_meter=plan.meter,
+    )
+    solution, reached = _unwatch(solution) if watched else (solution, None)
+    nonfinite: Any = dfx.RESULTS.nonfinite
+    result = dfx.RESULTS.where(ok, solution.result, nonfinite)
+    return eqx.tree_at(lambda s: s.result, solution, result), reached
+
+
+def _is_none(x):
+    return x is None
+
+
+def _watching(saveat):
+    """Adds a record of the time, and of nothing else, at the end."""
+    end = dfx.SubSaveAt(t1=True, fn=lambda t, y, args: None)
+    subs = (saveat.subs, end)
+    return eqx.tree_at(lambda s: s.subs, saveat, subs, is_leaf=_is_none)
+
+
+def _unwatch(solution):
+    (ts, reached), (ys, _) = solution.ts, solution.ys
+    own = lambda s: (s.ts, s.ys)
+    return eqx.tree_at(own, solution, (ts, ys), is_leaf=_is_none), reached[-1]
+
+
+class _Tangential(eqx.Module):
+    """The tangential part of a field, taken at the projected point."""
+
+    field: Any
+    manifold: AbstractManifold | PresentRows
+
+    def __call__(self, t, y, args=None):
+        point = self.manifold.project(y)
+        return self.manifold.tangent(point, self.field(t, point, args))
+
+
+class _PresentNorm(eqx.Module):
+    """An error norm over the rows that exist: padding must not change the steps."""
+
+    exists: Bool[Array, " n"]
+    norm: Any
+
+    def __call__(self, error):
+        share = jnp.mean(self.exists, dtype=error.dtype)
+        scale = jnp.sqrt(jnp.where(share > 0, share, 1.0))
+        return self.norm(jnp.where(self.exists[:, None], error, 0.0)) / scale
+
+
+class _Restored(eqx.Module):
+    """A function of the state that sees the absent rows as they went in."""
+
+    fn: Any
+    rows: PresentRows
+
+    def __call__(self, t, y, args):
+        return self.fn(t, self.rows.restore(y), args)
+
+
+def _restoring(saveat, rows):
+    def sub(subsaveat):
+        return eqx.tree_at(lambda s: s.fn, subsaveat, _Restored(subsaveat.fn, rows))
+
+    is_sub = lambda x: isinstance(x, dfx.SubSaveAt)
+    subs = jax.tree.map(sub, saveat.subs, is_leaf=is_sub)
+    return eqx.tree_at(lambda s: s.subs, saveat, subs, is_leaf=_is_none)
+
+
+def _existing_rows(y0, args):
+    if not isinstance(args, AttentionParams) or args.mask is None:
+        return None
+    if not isinstance(y0, jax.Array) or y0.ndim != 2:
+        raise must("y0", "have shape (n, d) where args has a mask", f"{y0}")
+    return resolve_mask(args.mask, y0.shape[0])[0]
+
+
+def _takes_part(y0, args, manifold) -> Bool[Array, ""]:
+    """Whether every value that takes part is finite and has a projection."""
+    exists = _existing_rows(y0, args)
+    ok = jnp.asarray(True)
+    for leaf in jax.tree.leaves(y0):
+        fit = jnp.isfinite(leaf) if manifold is None else manifold.projectable(leaf)
+        if exists is not None:
+            fit = fit | (exists if fit.ndim == 1 else exists[:, None]) ^ True
+        ok = ok & jnp.all(fit)
+    if isinstance(args, AttentionParams):
+        for leaf in (args.beta, args.query, args.key, args.value):
+            ok = ok & (True if leaf is None else jnp.all(jnp.isfinite(leaf)))
+    return ok
+
+
+def _check_values(y0, args, manifold):
+    """Raises for values that cannot be integrated; under jit, at run time."""
+    ok = _takes_part(y0, args, manifold)
+    rule = "be finite, with no zero row" if manifold is not None else "be finite"
+    if not is_concrete(ok):
+        return eqx.error_if(y0, ~ok, f"`y0` must {rule}, and so must `args`."), args
+    if not ok:
+        raise _culprit(y0, args, manifold, rule)
+    return y0, args
+
+
+def _culprit(y0, args, manifold, rule):
+    """The error for the value that is bad, and where it stands."""
+    if isinstance(args, AttentionParams):
+        for name in ("beta", "query", "key", "value"):
+            leaf = getattr(args, name)
+            if leaf is not None and not np.all(np.isfinite(leaf)):
+                return must(name, "be finite", _first(~np.isfinite(leaf), leaf))
+    exists = _existing_rows(y0, args)
+    for leaf in jax.tree.leaves(y0):
+        array = np.asarray(leaf)
+        present = np.ones(array.shape, bool)
+        if exists is not None:
+            present = present & np.asarray(exists)[:, None]
+        bad = ~np.isfinite(array) & present
+        if bad.any():
+            return must("y0", rule, _first(bad, array))
+    lost = ~np.asarray(manifold.projectable(y0)) & present[..., 0]
+    row = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(lost)))
+    return must("y0", rule, f"{np.asarray(y0)[row or ...]} at row {row}")
+
+
+def _first(bad, array):
+    bad, array = np.atleast_1d(bad), np.atleast_1d(np.asarray(array))
+    place = tuple(int(i[0]) for i in np.nonzero(bad))
+    return f"{array[place]:g} at index {place}"
