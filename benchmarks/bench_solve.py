@@ -47,13 +47,20 @@ def numpy_heun(x, beta, steps):
 
 
 def turns(contestants, repeats):
-    """The least process time of each contestant, who take turns."""
+    """The least process time of a call of each contestant, who take turns."""
+    calls = {}
+    for name, run in contestants.items():
+        start = time.perf_counter()
+        run()
+        # The process clock is coarse: a turn is as many calls as last 0.2 seconds.
+        calls[name] = 1 + int(0.2 / (time.perf_counter() - start))
     best = dict.fromkeys(contestants, float("inf"))
     for _ in range(repeats):
         for name, run in contestants.items():
             start = time.process_time()
-            run()
-            best[name] = min(best[name], time.process_time() - start)
+            for _ in range(calls[name]):
+                run()
+            best[name] = min(best[name], (time.process_time() - start) / calls[name])
     return best
 
 

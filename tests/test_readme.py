@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax
 import pytest
+
 from tfjax.nn import weights_directory
 
 

@@ -131,8 +131,10 @@ class TestPadding:
 
     def test_s03_zero_rows_without_a_mask_do_take_part(self, tokens):
         padded = jnp.concatenate([tokens, jnp.zeros((3, 3))])
-        bare = attention(tokens, AttentionParams(beta=1.0), manifold=None)
-        full = attention(padded, AttentionParams(beta=1.0), manifold=None)
+        # Constant steps: the field is not smooth at the origin, where such rows start.
+        kwargs = {"manifold": None, "dt0": 0.1}
+        bare = attention(tokens, AttentionParams(beta=1.0), **kwargs)
+        full = attention(padded, AttentionParams(beta=1.0), **kwargs)
         assert np.max(np.abs(full.ys[:, :8] - bare.ys)) > 1e-2
 
     @pytest.mark.slow

@@ -1,9 +1,10 @@
 """The energy along a trajectory."""
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._core import as_float, check_shape
+from .._core import as_float, check_shape, is_concrete, require
 from ..energies import interaction_energy
 
 
@@ -24,7 +25,8 @@ def energy_along(
     **Returns:** the energies, of shape (t,). Along SA and USA with symmetric V = B
     they never decrease, with V = -B they never increase.
 
-    **Raises:** as `tfjax.energies.interaction_energy`.
+    **Raises:** as `tfjax.energies.interaction_energy`; an exponential that leaves the
+    dtype is a run-time error here.
 
     !!! example
 
@@ -38,6 +40,8 @@ def energy_along(
     xs = as_float("xs", xs)
     check_shape("xs", xs, 3, "(t, n, d)")
     beta = as_float("beta", beta)
+    if is_concrete(xs):
+        xs = require(xs, jnp.isfinite(xs), "xs", "be finite")
 
     def energy(x):
         return interaction_energy(x, beta, bilinear=bilinear, centred=centred)

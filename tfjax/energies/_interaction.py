@@ -39,9 +39,9 @@ def interaction_energy(
 
     **Returns:** the energy, a scalar in the dtype of `x`.
 
-    **Raises:** ValueError where shapes do not fit, where `beta = 0` is not centred, or
-    where the exponential leaves the dtype (use [`log_interaction_energy`][] there);
-    under jit the last two are run-time errors.
+    **Raises:** ValueError where shapes do not fit, where `x` is not finite, where
+    `beta = 0` is not centred, or where the exponential leaves the dtype of `x` (use
+    [`log_interaction_energy`][] there); under jit the last two are run-time errors.
 
     !!! example
 
@@ -53,8 +53,9 @@ def interaction_energy(
     Source: arXiv 2312.10794, equation (3.4).
     """
     s, beta, dtype = _products(x, beta, bilinear)
-    if is_concrete(s):
-        require(as_float("x", x), jnp.isfinite(s), "x", "be finite")
+    if is_concrete(x):
+        x = as_float("x", x)
+        require(x, jnp.isfinite(x), "x", "be finite")
     z = beta * s
     limit = jnp.log(jnp.asarray(jnp.finfo(dtype).max, z.dtype))
     fits = jax.lax.stop_gradient(jnp.max(z)) < limit

@@ -16,9 +16,9 @@ from ..geometry import AbstractManifold
 class Plan(eqx.Module):
     """Everything about a solve but the field, the state and the parameters."""
 
-    t0: Float[Array, ""]
-    t1: Float[Array, ""]
-    dt0: Float[Array, ""] | None
+    t0: Float[Array | np.ndarray, ""]
+    t1: Float[Array | np.ndarray, ""]
+    dt0: Float[Array | np.ndarray, ""] | None
     saveat: dfx.SaveAt
     controller: dfx.AbstractStepSizeController
     solver: dfx.AbstractSolver
@@ -82,8 +82,10 @@ def make_plan(
         ts = _times(ts, dtype)
         _check_times("ts", ts, t0, t1)
         saveat = dfx.SaveAt(ts=ts)
-    saveat = dfx.SaveAt(t1=True) if saveat is None else saveat
-    saveat = _cast_saveat(saveat, dtype, t0, t1)
+    elif saveat is not None:
+        saveat = _cast_saveat(saveat, dtype, t0, t1)
+    else:
+        saveat = dfx.SaveAt(t1=True)
     solver = dfx.Tsit5() if solver is None else solver
     if not isinstance(solver, dfx.AbstractSolver):
         raise must("solver", "be a diffrax solver", repr(solver))
@@ -121,20 +123,33 @@ def make_plan(
     )
 
 
-def _time(name, value, dtype):
-    array = as_float(name, value)
-    if array.ndim:
-        raise must(name, "be a scalar", f"of shape {array.shape}")
-    if is_concrete(array) and not np.isfinite(array):
-        raise must(name, "be finite", float(array))
+def _real(name: str, value: Any, dtype: Any) -> Any:
+    """Real numbers in the state's dtype; concrete ones in numpy, which is quicker."""
+    if not is_concrete(value):
+        return as_float(name, value).astype(dtype)
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError):
+        array = np.asarray(None)
+    if array.dtype.kind not in "iuf":
+        array = np.asarray(as_float(name, value))  # half precision, or an error
     return array.astype(dtype)
 
 
-def _times(ts, dtype):
-    array = as_float("ts", ts)
-    if array.ndim != 1 or not array.size:
-        raise must("ts", "have shape (t,) with t at least 1", f"of shape {array.shape}")
-    return array.astype(dtype)
+def _time(name: str, value: Any, dtype: Any) -> Any:
+    time = _real(name, value, dtype)
+    if time.ndim:
+        raise must(name, "be a scalar", f"of shape {time.shape}")
+    if is_concrete(time) and not np.isfinite(time):
+        raise must(name, "be finite", float(time))
+    return time
+
+
+def _times(ts: Any, dtype: Any) -> Any:
+    ts = _real("ts", ts, dtype)
+    if ts.ndim != 1 or not ts.size:
+        raise must("ts", "have shape (t,) with t at least 1", f"of shape {ts.shape}")
+    return ts
 
 
 def _check_times(name: str, ts: Any, t0: Any, t1: Any) -> None:
@@ -156,7 +171,7 @@ def _check_times(name: str, ts: Any, t0: Any, t1: Any) -> None:
         raise must(name, f"be {order}, in the direction of integration", got)
 
 
-def _cast_saveat(saveat: Any, dtype: Any, t0: Array, t1: Array) -> dfx.SaveAt:
+def _cast_saveat(saveat: Any, dtype: Any, t0: Any, t1: Any) -> dfx.SaveAt:
     if not isinstance(saveat, dfx.SaveAt):
         raise must("saveat", "be a diffrax.SaveAt", repr(saveat))
 
@@ -172,24 +187,24 @@ def _cast_saveat(saveat: Any, dtype: Any, t0: Array, t1: Array) -> dfx.SaveAt:
     return eqx.tree_at(lambda s: s.subs, saveat, subs, is_leaf=lambda x: x is None)
 
 
-def _step(dt0: Any, t0: Any, t1: Any, dtype: Any) -> Array:
-    array = as_float("dt0", dt0)
-    if array.ndim:
-        raise must("dt0", "be a scalar", f"of shape {array.shape}")
-    if is_concrete(array, t0, t1):
-        size, late = abs(float(array)), max(abs(float(t0)), abs(float(t1)))
+def _step(dt0: Any, t0: Any, t1: Any, dtype: Any) -> Any:
+    step = _real("dt0", dt0, dtype)
+    if step.ndim:
+        raise must("dt0", "be a scalar", f"of shape {step.shape}")
+    if is_concrete(step, t0, t1):
+        size, late = abs(float(step)), max(abs(float(t0)), abs(float(t1)))
         if not 0 < size < np.inf:
-            raise must("dt0", "be finite and not 0", float(array))
+            raise must("dt0", "be finite and not 0", float(step))
         spacing = float(np.spacing(np.asarray(late, dtype)))
         if size < spacing and t0 != t1:
             rule = f"be at least {spacing:.3g}, the spacing of {dtype} at time {late:g}"
             raise must("dt0", rule, f"{size:g} (start the clock nearer to 0)")
+        return np.asarray(-size if t1 < t0 else size, dtype)
     # The sign follows the direction of integration.
-    size = jnp.abs(array.astype(dtype))
-    return jnp.where(t1 < t0, -size, size)
+    return jnp.where(t1 < t0, -jnp.abs(step), jnp.abs(step))
 
 
-def _check_count(dt0: Array, t0: Array, t1: Array, max_steps: int | None) -> None:
+def _check_count(dt0: Any, t0: Any, t1: Any, max_steps: int | None) -> None:
     """Constant steps can be counted beforehand."""
     if max_steps is None or not is_concrete(dt0, t0, t1):
         return
@@ -208,12 +223,12 @@ def _controller(solver, rtol, atol, dt0, dtype):
         raise must("dt0", rule, "None" if dt0 is None else "given with tolerances")
     tolerances = {}
     for name, value in (("rtol", rtol), ("atol", atol)):
-        array = as_float(name, 1e-6 if value is None else value)
-        if array.ndim:
-            raise must(name, "be a scalar", f"of shape {array.shape}")
-        if is_concrete(array) and not 0 <= float(array) < np.inf:
-            raise must(name, "be finite and not negative", float(array))
-        tolerances[name] = array.astype(dtype)
+        tolerance = _real(name, 1e-6 if value is None else value, dtype)
+        if tolerance.ndim:
+            raise must(name, "be a scalar", f"of shape {tolerance.shape}")
+        if is_concrete(tolerance) and not 0 <= float(tolerance) < np.inf:
+            raise must(name, "be finite and not negative", float(tolerance))
+        tolerances[name] = tolerance
     return dfx.PIDController(**tolerances)
 
 

@@ -52,8 +52,8 @@ class _Guard(dfx.AbstractStepSizeController):
 class _AdaptiveGuard(dfx.AbstractAdaptiveStepSizeController):
     controller: dfx.AbstractAdaptiveStepSizeController
 
-    # Properties stand in for the base class's abstract fields: the checker takes those
-    # for arguments of the constructor, hence the ignored calls above and below. diffrax hands these to implicit solvers and to steady-state events.
+    # These stand in for the base class's abstract fields, which a type checker takes
+    # for arguments of the constructor: hence the ignored calls above and below.
     @property
     def rtol(self):  # type: ignore[override]
         return self.controller.rtol

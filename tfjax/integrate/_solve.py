@@ -112,15 +112,19 @@ def solve(
         progress=progress,
         throw=throw,
     )
-    if throw:
-        y0, args = _check_values(y0, args, manifold)
-    solution, reached = _run(field, y0, args, plan)
+    if throw and not is_concrete(y0, args):
+        ok = takes_part(y0, args, manifold)
+        rule = f"`y0` must {_rule(manifold)}, and so must the parameters in `args`."
+        y0 = eqx.error_if(y0, ~ok, rule)
+    solution, reached, okay = _run(field, y0, args, plan)
     if not throw:
         return solution
-    okay = dfx.is_okay(solution.result)
     if not is_concrete(okay):
         return solution.result.error_if(solution, ~okay)
     if not okay:
+        # A value that cannot be integrated stops the solve at once: name it.
+        if not takes_part(y0, args, manifold):
+            raise _culprit(y0, args, manifold)
         raise RuntimeError(failure(solution, reached, plan))
     return solution
 
@@ -142,14 +146,15 @@ def failure(solution: dfx.Solution, reached: Any, plan: Plan) -> str:
 
 @eqx.filter_jit
 def _run(field, y0, args, plan):
-    return run_member(field, y0, args, plan)
+    solution, reached = run_member(field, y0, args, plan)
+    return solution, reached, dfx.is_okay(solution.result)
 
 
 def run_member(
     field: VectorField, y0: PyTree, args: PyTree, plan: Plan
 ) -> tuple[dfx.Solution, Float[Array, ""] | None]:
     """One solve, traced: the solution, and the time that it reached."""
-    ok = _takes_part(y0, args, plan.manifold)
+    ok = takes_part(y0, args, plan.manifold)
     space: AbstractManifold | PresentRows | None = plan.manifold
     solver, saveat, controller = plan.solver, plan.saveat, plan.controller
     exists = _existing_rows(y0, args)
@@ -260,7 +265,7 @@ def _existing_rows(y0, args):
     return resolve_mask(args.mask, y0.shape[0])[0]
 
 
-def _takes_part(y0, args, manifold) -> Bool[Array, ""]:
+def takes_part(y0: PyTree, args: PyTree, manifold: Any) -> Bool[Array, ""]:
     """Whether every value that takes part is finite and has a projection."""
     exists = _existing_rows(y0, args)
     ok = jnp.asarray(True)
@@ -275,19 +280,13 @@ def _takes_part(y0, args, manifold) -> Bool[Array, ""]:
     return ok
 
 
-def _check_values(y0, args, manifold):
-    """Raises for values that cannot be integrated; under jit, at run time."""
-    ok = _takes_part(y0, args, manifold)
-    rule = "be finite, with no zero row" if manifold is not None else "be finite"
-    if not is_concrete(ok):
-        return eqx.error_if(y0, ~ok, f"`y0` must {rule}, and so must `args`."), args
-    if not ok:
-        raise _culprit(y0, args, manifold, rule)
-    return y0, args
+def _rule(manifold):
+    return "be finite" if manifold is None else "be finite, with no zero row"
 
 
-def _culprit(y0, args, manifold, rule):
+def _culprit(y0, args, manifold):
     """The error for the value that is bad, and where it stands."""
+    rule = _rule(manifold)
     if isinstance(args, AttentionParams):
         for name in ("beta", "query", "key", "value"):
             leaf = getattr(args, name)
@@ -308,6 +307,7 @@ def _culprit(y0, args, manifold, rule):
 
 
 def _first(bad, array):
-    bad, array = np.atleast_1d(bad), np.atleast_1d(np.asarray(array))
+    if np.ndim(array) == 0:
+        return f"{float(array):g}"
     place = tuple(int(i[0]) for i in np.nonzero(bad))
-    return f"{array[place]:g} at index {place}"
+    return f"{np.asarray(array)[place]:g} at index {place}"

@@ -49,6 +49,12 @@ class BertLayer(eqx.Module):
 
     $A$ is multi-head attention at $\beta = 1/\sqrt{d_k}$, $g$ the exact GELU
     $z\,\Phi(z)$; every map is affine. Made by `BertEncoder`.
+
+    **Arguments:**
+
+    - `config`: the sizes.
+    - `key`: draws the weights.
+    - `dtype`: of the parameters.
     """
 
     query: _Affine

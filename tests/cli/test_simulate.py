@@ -1,0 +1,531 @@
+"""`tfjax simulate`: what it writes, and what it refuses."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tfjax.cli import _report, _simulation, main
+from tfjax.cli._inputs import embed
+from tfjax.cli._measure import measure
+from tfjax.diagnostics import count_clusters
+from tfjax.fields import AttentionParams
+from tfjax.geometry import Sphere
+from tfjax.nn import weights_directory
+
+
+# Runs of one shape and step limit share a compilation: a run takes 2 s, not 10.
+SMALL = ["--n", "4", "--t1", "2", "--saves", "5", "--beta", "1"]
+SINGLE, ENSEMBLE = ["--max-steps", "64"], ["--max-steps", "26", "--ensemble", "3"]
+REFERENCE = Path(__file__).parents[1] / "reference"
+
+
+def simulate(out, *words):
+    return main(["simulate", *words, "--out", str(out)])
+
+
+def names(folder):
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def results(out):
+    with np.load(out / "trajectory.npz") as arrays:
+        return json.loads((out / "summary.json").read_text("utf-8")), dict(arrays)
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory):
+    out = tmp_path_factory.mktemp("single") / "out"
+    assert simulate(out, *SMALL, *SINGLE) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory):
+    out = tmp_path_factory.mktemp("ensemble") / "out"
+    assert simulate(out, *SMALL, *ENSEMBLE) == 0
+    return out
+
+
+# --- What it writes -------------------------------------------------------------------
+
+
+def test_a_single_run(single):
+    assert names(single) == ["summary.json", "trajectory.npz", "trajectory.png"]
+    assert names(single.parent) == ["out"]
+    summary, arrays = results(single)
+    np.testing.assert_allclose(
+        arrays["ts"], [0, 0.002, 0.02, 0.2, 2.0], rtol=1e-5, atol=1e-12
+    )
+    xs = arrays["xs"]
+    assert xs.shape == (5, 4, 3)
+    np.testing.assert_allclose(np.linalg.norm(xs, axis=2), 1, atol=1e-6)
+    assert arrays["labels"].shape == (5, 4)
+    assert arrays["clusters"].tolist() == [int(count_clusters(x)) for x in xs]
+    products = np.einsum("tid,tjd->tij", xs, xs)
+    energy = np.log(np.mean(np.exp(products), axis=(1, 2))) / 2
+    np.testing.assert_allclose(arrays["energy"], energy, rtol=1e-5)
+    order = np.linalg.norm(xs.mean(axis=1), axis=1)
+    np.testing.assert_allclose(arrays["order"], order, rtol=1e-5)
+    assert arrays["beta"] == 1.0
+    assert summary["parameters"]["n"] == 4
+    assert summary["parameters"]["precision"] == str(xs.dtype)
+    assert summary["versions"]["jax"] == jax.__version__
+    assert summary["clusters"] == arrays["clusters"].tolist()
+    assert summary["failed"] == []
+    assert summary["steps"]["num_steps"] > 0
+    assert summary["seconds"]["all"] > 0
+
+
+def test_an_ensemble(ensemble, single):
+    summary, arrays = results(ensemble)
+    assert arrays["xs"].shape == (3, 5, 4, 3)
+    assert arrays["clusters"].shape == (3, 5)
+    assert summary["steps"]["num_steps"]["min"] > 0
+    np.testing.assert_allclose(
+        summary["clusters_mean"], arrays["clusters"].mean(axis=0)
+    )
+    # Member 0 starts where the single run of the same seed does; the others elsewhere.
+    alone = results(single)[1]["xs"]
+    np.testing.assert_allclose(arrays["xs"][0], alone, atol=1e-5)
+    assert np.abs(arrays["xs"][1] - alone).max() > 0.1
+
+
+def test_the_seed_decides(single, tmp_path):
+    assert simulate(tmp_path / "a", *SMALL, *SINGLE, "--seed", "1") == 0
+    assert simulate(tmp_path / "b", *SMALL, *SINGLE, "--seed", "0") == 0
+    same, other = results(tmp_path / "b")[1], results(tmp_path / "a")[1]
+    assert np.array_equal(same["xs"], results(single)[1]["xs"])
+    assert np.abs(other["xs"] - same["xs"]).max() > 0.1
+
+
+def test_start_weights_and_mask_from_files(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    start = rng.normal(size=(3, 2))
+    weights = {"Q": rng.normal(size=(2, 1, 2)), "K": rng.normal(size=(2, 1, 2))}
+    np.save(tmp_path / "x.npy", start)
+    np.savez(tmp_path / "w.npz", **weights, V=np.eye(2, dtype=int))
+    words = ["--init", str(tmp_path / "x.npy"), "--weights", str(tmp_path / "w.npz")]
+    words += ["--mask", "causal", "--field", "unnormalized_self_attention"]
+    words += ["--beta", "2", "--t1", "40", "--saves", "9", "--x64"]
+    before = jax.dtypes.canonicalize_dtype(float)
+    assert simulate(tmp_path / "out", *words) == 0
+    assert jax.dtypes.canonicalize_dtype(float) == before
+    summary, arrays = results(tmp_path / "out")
+    xs = arrays["xs"]
+    assert xs.dtype == np.float64
+    unit = start / np.linalg.norm(start, axis=1, keepdims=True)
+    np.testing.assert_allclose(xs[0], unit, atol=1e-12)
+    # With a causal mask and V = I the first token stays where it is.
+    np.testing.assert_allclose(xs[:, 0] - unit[0], 0, atol=1e-12)
+    query, key = (np.einsum("hkd,tnd->thnk", weights[n], xs) for n in "QK")
+    logits = 2 * np.einsum("thik,thjk->thij", query, key)
+    energy = np.log(np.mean(np.exp(logits), axis=(2, 3))).mean(axis=1) / 4
+    np.testing.assert_allclose(arrays["energy"], energy, rtol=1e-10)
+    np.testing.assert_allclose(arrays["Q"], weights["Q"])
+    assert summary["parameters"]["mask"] == "causal"
+    assert summary["parameters"]["seed"] is None
+    assert "float64" in capsys.readouterr().out
+
+
+def test_energy_of_a_single_head_where_query_or_key_is_the_identity():
+    one = jnp.array([[1.0, 2.0, 0.0], [0.0, 1.0, 3.0], [0.5, 0.0, 1.0]])
+    two = jnp.array([[0.0, 1.0, 0.0], [2.0, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    xs = Sphere(3).random(jax.random.key(0), (2, 4))
+    for query, key in ((one, None), (None, two), (one, two), (None, None)):
+        args = AttentionParams(beta=1.0, query=query, key=key)
+        q, k = (xs if w is None else xs @ w.T for w in (query, key))
+        products = np.einsum("tid,tjd->tij", q, k)
+        expected = np.log(np.mean(np.exp(products), axis=(1, 2))) / 2
+        np.testing.assert_allclose(measure(xs, args, 0.99).energy, expected, rtol=1e-5)
+
+
+def test_merges_are_told(tmp_path, capsys):
+    start = np.array([[1, 0.1, 0], [1, -0.1, 0], [-0.1, 1, 0], [0.1, 1, 0]])
+    np.save(tmp_path / "x.npy", start)
+    words = ["--init", str(tmp_path / "x.npy"), "--beta", "20", "--t1", "5"]
+    assert simulate(tmp_path / "out", *words, "--saves", "5", *SINGLE) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"\d +2 +\(\d\) \+ \(\d\)\n", printed)
+    assert "2 clusters at t = 5\n    1     2  0, 1\n    2     2  2, 3\n" in printed
+    summary, arrays = results(tmp_path / "out")
+    assert summary["final_clusters"] == [[0, 1], [2, 3]]
+    assert {tuple(map(tuple, m["parts"])) for m in summary["merges"]} == {
+        ((0,), (1,)),
+        ((2,), (3,)),
+    }
+    times = summary["merge_times"]
+    assert set(times) == {"2", "3", "4"}
+    first = arrays["ts"][np.argmax(arrays["clusters"] <= 2)]
+    assert times["2"] == pytest.approx(float(first))
+
+
+@pytest.mark.parametrize(("quick", "shape"), [(True, (16, 3)), (False, (32, 3))])
+def test_defaults(quick, shape, tmp_path, monkeypatch):
+    plans = []
+
+    def note(plan, arguments):
+        plans.append(plan)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_simulation, "_integrate", note)
+    assert simulate(tmp_path / "out", *(["--quick"] if quick else [])) == 130
+    given = plans[0].parameters
+    assert plans[0].start.shape == shape
+    assert given["beta"] == 9.0
+    assert (given["t1"], given["saves"]) == ((20.0, 41) if quick else (200.0, 101))
+    assert plans[0].ts.shape == (given["saves"],)
+
+
+def test_a_progress_bar_on_stderr(tmp_path, capfd):
+    assert simulate(tmp_path / "out", *SMALL, *SINGLE) == 0
+    captured = capfd.readouterr()
+    assert "100.00%" in captured.err
+    assert "%|" not in captured.out
+
+
+# --- Failures -------------------------------------------------------------------------
+
+
+def test_failed_members_are_reported(tmp_path, capsys):
+    # Of three members up to t = 20 the slowest needs more than the 26 steps.
+    words = [*SMALL, "--t1", "20", *ENSEMBLE]
+    assert simulate(tmp_path / "out", *words) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert re.match(r"[12] of 3 members failed \(numbers [012](, [12])?\): ", error)
+    assert simulate(tmp_path / "whole", *words, "--rtol", "1e-5") == 0
+    summary, arrays = results(tmp_path / "out")
+    failed, whole = summary["failed"], results(tmp_path / "whole")[1]
+    assert 1 <= len(failed) <= 2
+    for i in range(3):
+        if i in failed:
+            assert np.all(np.isnan(arrays["xs"][i]))
+            assert np.all(np.isnan(arrays["energy"][i]))
+            assert np.all(arrays["clusters"][i] == -1)
+            assert np.all(arrays["labels"][i] == -1)
+        else:
+            np.testing.assert_allclose(arrays["xs"][i], whole["xs"][i], atol=1e-3)
+    assert (tmp_path / "out" / "trajectory.png").exists()
+
+
+def test_all_members_failed(tmp_path, capsys):
+    words = [*SMALL, *ENSEMBLE, "--rtol", "1e-14"]
+    assert simulate(tmp_path / "out", *words) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("All 3 members failed, the first because: ")
+    assert names(tmp_path) == []
+
+
+def test_a_failed_run_leaves_nothing(tmp_path, capsys):
+    out = tmp_path / "deep" / "out"
+    assert simulate(out, *SMALL, *SINGLE, "--rtol", "1e-14") == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("The solve from t0 = 0 to t1 = 2 stopped at t = ")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("trouble", "code", "sentence"),
+    [
+        (KeyboardInterrupt(), 130, "Interrupted; nothing was written."),
+        (OSError(28, "No space left on device"), 1, "no space left on device."),
+    ],
+)
+def test_trouble_while_writing_leaves_nothing(
+    trouble, code, sentence, tmp_path, capsys, monkeypatch
+):
+    def fail(*args, **kwargs):
+        raise trouble
+
+    monkeypatch.setattr(_report, "save_figure", fail)
+    assert simulate(tmp_path / "out", *SMALL, *SINGLE) == code
+    assert sentence in capsys.readouterr().err
+    assert names(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_process_at_once(tmp_path):
+    script = "import sys; from tfjax.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", script, "simulate", "--n", "400", "--t1", "1e6"]
+    command += [
+        "--out",
+        str(tmp_path / "out"),
+        "--max-steps",
+        "1000000",
+        "--rtol",
+        "1e-9",
+    ]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as run:
+        assert run.stderr is not None
+        run.stderr.read(10)  # the progress bar: compiled code is at work
+        run.send_signal(signal.SIGINT)
+        run.communicate(timeout=20)
+    assert run.returncode == -signal.SIGINT
+    assert names(tmp_path) == []
+
+
+# --- The directory --------------------------------------------------------------------
+
+
+def test_a_directory_with_content(single, tmp_path, capsys):
+    (tmp_path / "mine.txt").touch()
+    (tmp_path / "words.png").write_text("of an earlier run")
+    (tmp_path / "summary.json").write_text("of an earlier run")
+    assert simulate(tmp_path, *SMALL, *SINGLE) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("`--out` must be a new or empty directory")
+    assert error.count("\n") == 1
+    assert simulate(tmp_path, *SMALL, *SINGLE, "--force") == 0
+    printed = capsys.readouterr().out
+    assert f"Replacing in {tmp_path}: summary.json, words.png." in printed
+    assert names(tmp_path) == ["mine.txt", *names(single)]
+    assert results(tmp_path)[0]["command"] == "simulate"
+
+
+# --- Bad input ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--n 0", "`--n` must be an integer of at least 1, but was 0."),
+        ("--n two", "`--n` must be an integer of at least 1, but was 'two'."),
+        ("--d 1", "`--d` must be an integer of at least 2, but was 1."),
+        ("--t1 0", "`--t1` must be a positive number, but was 0."),
+        ("--t1 inf", "`--t1` must be a positive number, but was inf."),
+        ("--t1 soon", "`--t1` must be a positive number, but was 'soon'."),
+        ("--beta nan", "`--beta` must be a finite number, but was nan."),
+        ("--ensemble 0", "`--ensemble` must be an integer of at least 1, but was 0."),
+        ("--saves 1", "`--saves` must be an integer of at least 2, but was 1."),
+        ("--rtol -1", "`--rtol` must be a positive number, but was -1."),
+        ("--max-steps 0", "`--max-steps` must be an integer of at least 1, but was 0."),
+        ("--threshold 1", "`--threshold` must lie between -1 and 1, but was 1."),
+        (
+            "--seed -1",
+            "`--seed` must be an integer between 0 and 4294967295, but was -1.",
+        ),
+        (
+            "--field magnetic",
+            "`--field` must be one of self_attention, unnormalized_self_attention, "
+            "but was 'magnetic'.",
+        ),
+        ("--mask dark", "`--mask` must be one of none, causal, but was 'dark'."),
+        (
+            "--layer 2",
+            "`--layer` must be given with --text only, but was given without.",
+        ),
+        (
+            "--no-special",
+            "`--no-special` must be given with --text only, but was given without.",
+        ),
+        ("--text x --n 4", "`--n` must not be given with --text, but was 4."),
+        ("--text x --ensemble 2", "`--ensemble` must not be given with --text"),
+        (
+            "--text x --init y.npy",
+            "`--init` must not be given with --text, but was y.npy",
+        ),
+        (
+            "--init y.npy --d 4",
+            "`--d` must not be given with --init FILE.npy, but was 4.",
+        ),
+    ],
+)
+def test_bad_options(words, sentence, tmp_path, capsys):
+    refused(tmp_path, words.split(), sentence, capsys)
+
+
+def refused(tmp_path, words, sentence, capsys):
+    before = names(tmp_path)
+    assert simulate(tmp_path / "out", *words) == 2
+    printed = capsys.readouterr()
+    assert sentence in printed.err
+    assert printed.err.count("\n") == 1
+    assert names(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("array", "sentence"),
+    [
+        (np.ones(3), "n at least 1 and d at least 2, but was of shape (3,)."),
+        (np.ones((3, 1)), "n at least 1 and d at least 2, but was of shape (3, 1)."),
+        (np.ones((0, 3)), "n at least 1 and d at least 2, but was of shape (0, 3)."),
+        (np.ones((3, 3), complex), "`--init` must hold real numbers of shape (n, d)"),
+        (np.array([[1.0, np.nan]]), "finite numbers, but was nan at index (0, 1)."),
+        (np.array([[1, 0], [0, 0]]), "put on the sphere, but was 0 in row 1."),
+        (np.array([["a", "b"]]), "`--init` must hold real numbers of shape (n, d)"),
+        (np.array([[None, 1]]), "which cannot be read as one."),
+    ],
+)
+def test_bad_starts(array, sentence, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", array, allow_pickle=True)
+    refused(tmp_path, ["--init", str(tmp_path / "x.npy")], sentence, capsys)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({}, "hold arrays named Q, K or V and no others, but was with none."),
+        ({"W": np.eye(3)}, "named Q, K or V and no others, but was with W."),
+        (
+            {"Q": np.ones((2, 4))},
+            "`--weights` must hold Q of shape (d_k, d) or (heads, d_k, d) with d = 3, "
+            "but was of shape (2, 4).",
+        ),
+        ({"Q": np.ones((0, 3))}, "must hold Q of shape (d_k, d)"),
+        ({"V": np.ones((2, 3))}, "must hold V of shape (d, d) or (heads, d, d)"),
+        ({"V": np.ones(3)}, "must hold V of shape (d, d) or (heads, d, d)"),
+        ({"V": np.full((3, 3), np.inf)}, "`--weights` must hold finite numbers in V"),
+        ({"V": np.eye(3, dtype=complex)}, "`--weights` must hold real numbers in V"),
+        (
+            {"Q": np.ones((2, 1, 3)), "V": np.ones((4, 3, 3))},
+            "hold as many heads in each array, but was with {'Q': 2, 'V': 4}.",
+        ),
+        (
+            {"Q": np.ones((2, 3))},
+            "Q and K with the same d_k (d where one is absent), but was with "
+            "{'Q': 2, 'K': 3}.",
+        ),
+    ],
+)
+def test_bad_weights(arrays, sentence, tmp_path, capsys):
+    np.savez(tmp_path / "w.npz", **arrays)
+    refused(tmp_path, ["--weights", str(tmp_path / "w.npz")], sentence, capsys)
+
+
+@pytest.mark.parametrize("option", ["--init", "--weights", "--text"])
+def test_missing_files(option, tmp_path, capsys):
+    for path, reason in (
+        (tmp_path / "no", "no such file"),
+        (tmp_path, "is a directory"),
+    ):
+        sentence = f"`{option}` must name a readable file, but was {path} ({reason}"
+        refused(tmp_path, [option, str(path)], sentence, capsys)
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "sentence"),
+    [
+        ("--init", b"", "`--init` must be a .npy file of numpy"),
+        ("--init", b"1 2 3\n", "`--init` must be a .npy file of numpy"),
+        (
+            "--weights",
+            b"PK\x03\x04 cut off",
+            "`--weights` must be a .npz file of numpy",
+        ),
+        ("--text", b"na\xefve", "text in UTF-8, but was"),
+        ("--text", b" \n\t", "`--text` must hold at least one word"),
+    ],
+)
+def test_damaged_files(option, content, sentence, tmp_path, capsys):
+    (tmp_path / "file").write_bytes(content)
+    refused(tmp_path, [option, str(tmp_path / "file")], sentence, capsys)
+
+
+def test_the_other_kind_of_file(tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.eye(3))
+    np.savez(tmp_path / "x.npz", Q=np.eye(3))
+    sentence = "must be a .npy file of numpy, but was"
+    refused(tmp_path, ["--init", str(tmp_path / "x.npz")], sentence, capsys)
+    sentence = "must be a .npz file of numpy, but was"
+    refused(tmp_path, ["--weights", str(tmp_path / "x.npy")], sentence, capsys)
+
+
+def test_what_does_not_fit_into_memory(tmp_path, capsys, monkeypatch):
+    refused(tmp_path, ["--n", "1000000"], "`--n` must have at most ", capsys)
+    words = ["--ensemble", "1000000000"]
+    refused(tmp_path, words, "`--ensemble` must be smaller", capsys)
+    np.save(tmp_path / "x.npy", np.eye(3))
+    monkeypatch.setattr(_simulation, "_BOUND", 300)
+    words = ["--init", str(tmp_path / "x.npy"), "--saves", "2"]
+    refused(tmp_path, words, "`--init` must have at most 1 tokens, since", capsys)
+
+
+def test_the_limit_is_where_it_is_said_to_be(tmp_path, capsys):
+    assert simulate(tmp_path / "out", "--n", "1000000", "--d", "7") == 2
+    found = re.search(r"at most (\d+) tokens", capsys.readouterr().err)
+    assert found is not None
+    limit = int(found[1])
+    assert 1000 < limit < 20000
+
+    def start(*args):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_simulation, "_random_start", start)
+        assert simulate(tmp_path / "out", "--n", str(limit), "--d", "7") == 130
+        assert simulate(tmp_path / "out", "--n", str(limit + 1), "--d", "7") == 2
+
+
+# --- Words ----------------------------------------------------------------------------
+
+needs_weights = pytest.mark.skipif(
+    not (weights_directory("minilm") / "model.safetensors").exists(),
+    reason="the weights are not here: run `tfjax fetch-weights`",
+)
+
+
+def test_a_text_without_weights(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TFJAX_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (tmp_path / "a.txt").write_text("The oven is lit.")
+    assert simulate(tmp_path / "out", "--text", str(tmp_path / "a.txt")) == 1
+    assert "run `tfjax fetch-weights` first." in capsys.readouterr().err
+    assert names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.pretrained
+@needs_weights
+def test_a_real_text(tmp_path, capsys):
+    reference = json.loads((REFERENCE / "minilm_paragraph.json").read_text("utf-8"))
+    (tmp_path / "a.txt").write_text(reference["text"], encoding="utf-8")
+    words = ["--text", str(tmp_path / "a.txt"), "--saves", "80"]
+    assert simulate(tmp_path / "out", *words) == 0
+    assert "words.png" in names(tmp_path / "out")
+    printed = capsys.readouterr().out
+    assert "kitchen, baker, kn ##ead, bread, dough, oven, ##aves" in printed
+    summary, arrays = results(tmp_path / "out")
+    assert summary["words"] == reference["tokens"] == arrays["words"].tolist()
+    assert summary["parameters"]["layer"] == 6
+    assert summary["parameters"]["beta"] == 13.0
+    counts = reference["clusters_threshold_099"]
+    for t, expected in zip(counts["t"], counts["beta_13"], strict=True):
+        k = np.argmin(np.abs(arrays["ts"] - t))
+        # The saved time is not exactly t: compare with both neighbours.
+        near = arrays["clusters"][max(k - 1, 0) : k + 2]
+        assert near.min() - 1 <= expected <= near.max() + 1
+
+
+@pytest.mark.pretrained
+@needs_weights
+def test_layers_and_special_tokens():
+    text = json.loads((REFERENCE / "minilm_paragraph.json").read_text("utf-8"))["text"]
+    first, last = embed(text, layer=0), embed(text)
+    assert (first.layer, last.layer) == (0, 6)
+    assert first.vectors.shape == last.vectors.shape == (69, 384)
+    with np.load(REFERENCE / "minilm_paragraph.npz") as arrays:
+        np.testing.assert_allclose(first.vectors[:, :8], arrays["first"], atol=1e-4)
+        np.testing.assert_allclose(last.vectors, arrays["last"], atol=1e-4)
+    bare = embed(text, special=False)
+    assert bare.words == last.words[1:-1]
+    np.testing.assert_array_equal(bare.vectors, last.vectors[1:-1])
+
+
+@pytest.mark.pretrained
+@needs_weights
+def test_a_text_or_a_layer_too_far(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("bread " * 511, encoding="utf-8")
+    sentence = "`--text` must have at most 512 tokens, the positions that the model "
+    sentence += "knows, but was of 513 tokens."
+    refused(tmp_path, ["--text", str(tmp_path / "a.txt")], sentence, capsys)
+    (tmp_path / "a.txt").write_text("bread", encoding="utf-8")
+    words = ["--text", str(tmp_path / "a.txt"), "--layer", "7"]
+    refused(tmp_path, words, "0 (the embedding) and 6 (the last layer)", capsys)
