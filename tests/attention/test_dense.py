@@ -456,11 +456,13 @@ ERRORS = {
     ),
     "width of q": (
         {"q": np.ones((2, 4))},
-        r"`q` must have shape \(n_q, 3\), as wide as the keys, but was of shape \(2, 4\)",
+        r"`q` must have shape \(n_q, 3\), as wide as the keys, "
+        r"but was of shape \(2, 4\)",
     ),
     "number of values": (
         {"v": np.ones((4, 2))},
-        r"`v` must have shape \(5, d_v\), a value for each key, but was of shape \(4, 2\)",
+        r"`v` must have shape \(5, d_v\), a value for each key, "
+        r"but was of shape \(4, 2\)",
     ),
     "beta": ({"beta": np.ones(2)}, r"`beta` must be a scalar, but was of shape \(2,\)"),
     "mask of floats": (

@@ -63,7 +63,7 @@ def test_bad_masks_are_refused():
         ValueError, match="`mask` must be boolean, but was of dtype int"
     ):
         resolve_mask(jnp.array([1, 0, 1]), 3)
-    shape = r"`mask` must have shape \(4,\) or \(4, 4\) for 4 tokens, but was of shape \(3,\)"
+    shape = r"must have shape \(4,\) or \(4, 4\) for 4 tokens, but was of shape \(3,\)"
     with pytest.raises(ValueError, match=shape):
         resolve_mask(EXISTS, 4)
     with pytest.raises(ValueError, match=r"was of shape \(3, 3\)"):

@@ -574,7 +574,8 @@ ERRORS = {
     ),
     "mask": (
         {"mask": np.ones(5, bool)},
-        r"`mask` must have shape \(6,\) or \(6, 6\) for 6 tokens, but was of shape \(5,\)",
+        r"`mask` must have shape \(6,\) or \(6, 6\) for 6 tokens, "
+        r"but was of shape \(5,\)",
     ),
 }
 

@@ -173,6 +173,10 @@ def test_energy():
     assert plot.figure.axes[0].get_ylabel() == "E"
 
 
+def test_a_single_positive_time():
+    check(figures.plot_clusters([0.0, 2.0], [5, 1]))
+
+
 def test_curves_refuse():
     with pytest.raises(
         ValueError, match=r"`counts` must have shape \(t,\) or \(b, t\)"

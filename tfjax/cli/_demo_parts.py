@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..diagnostics import energy_along, order_parameter
+from ..diagnostics import energy_along, label_merges, order_parameter
 from ..fields import AttentionParams, self_attention
 from ..figures import Plot, plot_merges, plot_metastable, plot_time_scales
 from ..geometry import Sphere
 from ..integrate import solve, solve_ensemble
 from ._inputs import Text
-from ._measure import measure, merges
+from ._measure import measure
 from ._words import clusters_of, group
 
 
@@ -214,7 +214,7 @@ def words(text: Text) -> Part:
         for t, count in _COUNTS.items()
     ]
     xs = np.asarray(solution.ys)
-    table = _merge_table(ts, found.labels, merges(ts, found.labels), text)
+    table = _merge_table(ts, found.labels, label_merges(ts, found.labels), text)
     groups = clusters_of(found.labels[at[50.0]])
     lines = [f"     Clusters of the paragraph at t = 50 (beta = {beta:g}):"]
     lines += [f"       {group(members, text.words, 12)}" for members in groups]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ..diagnostics import Merge, cluster_labels, order_parameter
+from ..diagnostics import cluster_labels, order_parameter
 from ..energies import log_interaction_energy
 from ..fields import AttentionParams
 
@@ -60,17 +60,3 @@ def _forms(args: AttentionParams, dtype: jnp.dtype) -> Array | None:
     key = eye if args.key is None else args.key.astype(dtype)
     form = jnp.swapaxes(key, -1, -2) @ query
     return form if form.ndim == 3 else form[None]
-
-
-def merges(ts: np.ndarray, labels: np.ndarray) -> list[Merge]:
-    """As `tfjax.diagnostics.merge_events`, from labels of shape (t, n) at hand."""
-    events = []
-    for time, before, now in zip(ts[1:], labels[:-1], labels[1:], strict=True):
-        for label in np.unique(now):
-            old = np.unique(before[now == label])
-            parts = [np.flatnonzero((now == label) & (before == each)) for each in old]
-            if len(parts) > 1:
-                parts.sort(key=lambda part: (-len(part), part[0]))
-                groups = tuple(tuple(int(i) for i in part) for part in parts)
-                events.append(Merge(float(time), groups))
-    return events

@@ -13,12 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..diagnostics import label_merges
 from ..fields import AttentionParams, self_attention, unnormalized_self_attention
 from ..geometry import Sphere
 from ..integrate import solve, solve_ensemble
 from ._errors import FailedRun, must
 from ._inputs import embed_or_fail, read_init, read_text, read_weights
-from ._measure import Measures, measure, merges
+from ._measure import Measures, measure
 from ._output import killable
 from ._report import print_single, print_table, write_results
 
@@ -62,7 +63,7 @@ def simulate(arguments: argparse.Namespace) -> int:
             outcome = _integrate(plan, arguments)
         story = []
         if plan.start.ndim == 2:
-            story = merges(outcome.ts, outcome.measures.labels)
+            story = label_merges(outcome.ts, outcome.measures.labels)
             print_single(outcome, story, plan.words, arguments.threshold)
         else:
             print_table(outcome, arguments.threshold)

@@ -8,6 +8,7 @@ from ._clusters import (
 from ._energy import energy_along as energy_along
 from ._merging import (
     Merge as Merge,
+    label_merges as label_merges,
     merge_events as merge_events,
     merge_times as merge_times,
 )

@@ -46,4 +46,4 @@ def energy_along(
     def energy(x):
         return interaction_energy(x, beta, bilinear=bilinear, centred=centred)
 
-    return jax.vmap(energy)(xs)
+    return jax.lax.map(energy, xs)

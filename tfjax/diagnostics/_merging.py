@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Int
 
 from .._core import as_float, check_shape, must
 from ._clusters import cluster_labels, count_clusters
@@ -50,7 +50,7 @@ def merge_times(
     Source: own.
     """
     ts, xs = _trajectory(ts, xs)
-    counts = jax.vmap(lambda x: count_clusters(x, threshold))(xs)
+    counts = jax.lax.map(lambda x: count_clusters(x, threshold), xs)
     most = jnp.arange(1, xs.shape[1] + 1)
     reached = (counts[None, :] <= most[:, None]) & (counts[None, :] > 0)
     late = jnp.broadcast_to(ts[None, :], reached.shape)
@@ -90,15 +90,49 @@ def merge_events(
     Source: own.
     """
     ts, xs = _trajectory(ts, xs)
-    labels = np.asarray(jax.vmap(lambda x: cluster_labels(x, threshold))(xs))
+    return label_merges(ts, _labels_along(xs, as_float("threshold", threshold)))
+
+
+@jax.jit
+def _labels_along(xs, threshold):
+    # One state at a time: all of them at once would hold t n^2 numbers.
+    return jax.lax.map(lambda x: cluster_labels(x, threshold), xs)
+
+
+def label_merges(
+    ts: Float[ArrayLike, " t"], labels: Int[ArrayLike, "t n"]
+) -> list[Merge]:
+    r"""Which clusters merge, and when, from labels that are at hand.
+
+    **Arguments:**
+
+    - `ts`: increasing times, of shape (t,).
+    - `labels`: the cluster of each token at these times, as [`cluster_labels`][] gives
+      them, of shape (t, n); tokens labelled -1 are left out.
+
+    **Returns:** as [`merge_events`][].
+
+    **Raises:** ValueError where the shapes do not fit.
+
+    !!! example
+
+        >>> import numpy as np
+        >>> from tfjax.diagnostics import label_merges
+        >>> label_merges(np.array([0.0, 3.0]), np.array([[0, 1], [0, 0]]))
+        [Merge(time=3.0, parts=((0,), (1,)))]
+
+    Source: own.
+    """
+    ts, labels = np.asarray(ts), np.asarray(labels)
+    if labels.ndim != 2 or ts.shape != labels.shape[:1]:
+        rule = "have shape (t, n), with a row for each of ts"
+        raise must("labels", rule, f"of shape {labels.shape}")
     events = []
-    for time, before, now in zip(
-        np.asarray(ts)[1:], labels[:-1], labels[1:], strict=True
-    ):
-        for label in np.unique(now):
-            members = np.flatnonzero(now == label)
+    for time, before, now in zip(ts[1:], labels[:-1], labels[1:], strict=True):
+        for label in np.unique(now[now >= 0]):
+            members = np.flatnonzero((now == label) & (before >= 0))
             parts = [members[before[members] == b] for b in np.unique(before[members])]
-            if label >= 0 and len(parts) > 1:
+            if len(parts) > 1:
                 parts.sort(key=lambda part: (-len(part), part[0]))
                 groups = tuple(tuple(int(i) for i in part) for part in parts)
                 events.append(Merge(float(time), groups))

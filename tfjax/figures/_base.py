@@ -100,7 +100,8 @@ def log_time(axes: Axes, ts: np.ndarray) -> None:
 
     axes.set_xscale("log")
     positive = ts[ts > 0]
-    axes.set_xlim(positive[0], positive[-1])
+    first = positive[0] if positive[0] < positive[-1] else positive[-1] / 10
+    axes.set_xlim(first, positive[-1])
     axes.xaxis.set_major_locator(LogLocator(numticks=12))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda t, _: f"{t:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())

@@ -42,7 +42,7 @@ def pca(xs: ArrayLike, k: int = 2) -> Principal:
     !!! example
 
         >>> from tfjax.figures import pca
-        >>> pca([[0.0, 1.0], [0.0, -1.0]], 1).points.tolist()
+        >>> pca([[0.0, 1.0], [0.0, -1.0]], 1).points.round(6).tolist()
         [[1.0], [-1.0]]
 
     Source: K. Pearson, *Phil. Mag.* 2 (1901).
