@@ -24,6 +24,7 @@ import numpy as np
 import tfjax
 from tfjax.fields import AttentionParams, self_attention
 from tfjax.geometry import Sphere
+from tfjax.integrate import Projected
 
 
 BETA, STEP = 9.0, 0.1
@@ -93,22 +94,26 @@ def ensemble(members, repeats):
         sol = tfjax.solve_ensemble(self_attention, x0, args, **kwargs)
         return sol.ys[:, -1].block_until_ready()
 
-    @jax.jit
-    def vmapped(x0):
+    def vmapped(solver):
         def one(x0):
             controller = dfx.PIDController(rtol=1e-6, atol=1e-6)
             term, ends = dfx.ODETerm(self_attention), (0.0, 20.0, None)
             kwargs = {"stepsize_controller": controller, "throw": False}
-            return dfx.diffeqsolve(term, dfx.Tsit5(), *ends, x0, args, **kwargs).ys[-1]
+            return dfx.diffeqsolve(term, solver, *ends, x0, args, **kwargs).ys[-1]
 
-        return jax.vmap(one)(x0)
+        compiled = jax.jit(jax.vmap(one))
+        return lambda: compiled(x0).block_until_ready()
+
+    on_sphere, free = vmapped(Projected(dfx.Tsit5(), Sphere(3))), vmapped(dfx.Tsit5())
 
     # Float32 errors grow while clusters form: the members agree, not their last digits.
-    close = np.abs(np.asarray(ours()) - np.asarray(vmapped(x0))).max(axis=(1, 2)) < 0.01
-    assert close.mean() > 0.9, close.mean()
+    for peer in (on_sphere, free):
+        gap = np.abs(np.asarray(ours()) - np.asarray(peer())).max(axis=(1, 2))
+        assert np.mean(gap < 0.01) > 0.9, gap
     peers = {
         "tfjax": ours,
-        "vmap(diffeqsolve)": lambda: vmapped(x0).block_until_ready(),
+        "vmap(diffeqsolve), projected": on_sphere,
+        "vmap(diffeqsolve), not projected": free,
     }
     best = turns(peers, repeats)
     return f"ensemble of {members}, n=32, d=3, t1=20, adaptive", best

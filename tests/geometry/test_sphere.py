@@ -296,6 +296,14 @@ def test_squared_distance_at_coincidence_is_0_with_gradient_0_and_hessian_2(tol)
     close(across @ second @ across, 2 * across, 5 * tol.identity)
 
 
+def test_squared_distance_next_to_coincidence_has_hessian_2():
+    # The derivatives of the distance itself leave float32 here.
+    x = jnp.asarray([1.0, 0.0, 0.0], jnp.float32)
+    y = jnp.asarray([1.0, 1e-25, 0.0], jnp.float32)
+    hessian = jax.jit(jax.jacfwd(jax.grad(Sphere(3).squared_distance, 1), 1))(x, y)
+    close(hessian[1:, 1:], 2 * np.eye(2), 1e-6)
+
+
 def test_log_and_exp_at_coincidence_have_the_projection_as_derivative(tol):
     x = Case(3).x[0]
     jacobian = lambda f: jax.jit(jax.jacobian(f, 1))
