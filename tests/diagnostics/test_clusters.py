@@ -14,6 +14,7 @@ from tfjax.diagnostics import (
     cluster_labels,
     count_clusters,
     inner_products,
+    label_merges,
     merge_events,
     merge_times,
 )
@@ -194,6 +195,28 @@ def test_states_that_are_not_finite_count_as_no_state():
     xs[2:] = np.inf
     assert merge_times(TIMES, xs).tolist() == [np.inf, np.inf, np.inf, 1.0, 0.0]
     assert merge_events(TIMES, xs) == [Merge(1.0, ((0,), (1,)))]
+
+
+def test_merges_from_labels_leave_out_what_is_labelled_minus_1():
+    ts = np.array([0.0, 1.0, 2.0, 3.0])
+    labels = np.array([[0, 1, 2, 3], [0, 0, -1, 3], [0, 0, 2, 2], [0, 0, 0, 0]])
+    assert label_merges(ts, labels) == [
+        Merge(1.0, ((0,), (1,))),
+        Merge(3.0, ((0, 1), (2, 3))),
+    ]
+
+
+def test_a_cluster_that_splits_is_no_merge_and_its_parts_may_merge_again():
+    ts, labels = np.arange(3.0), np.array([[0, 0, 2], [0, 1, 2], [0, 0, 0]])
+    assert label_merges(ts, labels) == [Merge(2.0, ((0,), (1,), (2,)))]
+
+
+@pytest.mark.usefixtures("untyped")
+def test_labels_that_do_not_fit_the_times_are_refused_by_name():
+    message = r"^`labels` must have shape \(t, n\), with a row for each of ts, but was"
+    for labels in (np.zeros((2, 4), int), np.zeros(3, int)):
+        with pytest.raises(ValueError, match=message):
+            label_merges(np.arange(3.0), labels)
 
 
 @pytest.mark.usefixtures("untyped")

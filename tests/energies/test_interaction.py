@@ -103,8 +103,8 @@ def test_a_bilinear_form_takes_the_place_of_the_inner_product(tol):
     assert float(got) == relative(log, 5 * tol.identity)
 
 
-def test_a_skew_bilinear_form_is_not_confused_with_its_transpose(tol):
-    # sum_j <B x_i, x_j> of one pair: the gradient in B is the outer product x_j x_i^T.
+def test_the_gradient_in_a_bilinear_form_at_0_is_the_square_of_the_sum(tol):
+    # d/dB of sum_ij <B x_i, x_j> / (2 n^2), with n = 2.
     x = tokens()[:2]
     f = lambda b: interaction_energy(x, 1.0, bilinear=b)
     gradient = jax.jit(jax.grad(f))(np.zeros((D, D), x.dtype))

@@ -297,7 +297,6 @@ def test_squared_distance_at_coincidence_is_0_with_gradient_0_and_hessian_2(tol)
 
 
 def test_squared_distance_next_to_coincidence_has_hessian_2():
-    # The derivatives of the distance itself leave float32 here.
     x = jnp.asarray([1.0, 0.0, 0.0], jnp.float32)
     y = jnp.asarray([1.0, 1e-25, 0.0], jnp.float32)
     hessian = jax.jit(jax.jacfwd(jax.grad(Sphere(3).squared_distance, 1), 1))(x, y)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 
+@jax.jit  # or a loop outside jit is compiled anew by every call
 def connected_components(adjacency: Bool[Array, "n n"]) -> Int[Array, " n"]:
     """Labels each vertex with the smallest index in its connected component.
 

@@ -1,5 +1,6 @@
 """The energy along a trajectory."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
@@ -25,8 +26,8 @@ def energy_along(
     **Returns:** the energies, of shape (t,). Along SA and USA with symmetric V = B
     they never decrease, with V = -B they never increase.
 
-    **Raises:** as `tfjax.energies.interaction_energy`; an exponential that leaves the
-    dtype is a run-time error here.
+    **Raises:** as `tfjax.energies.interaction_energy`; what depends on the value of
+    `beta` is a run-time error here.
 
     !!! example
 
@@ -42,7 +43,13 @@ def energy_along(
     beta = as_float("beta", beta)
     if is_concrete(xs):
         xs = require(xs, jnp.isfinite(xs), "xs", "be finite")
+    if bilinear is not None:
+        bilinear = as_float("bilinear", bilinear)
+    return _along(xs, beta, bilinear, centred)
 
+
+@eqx.filter_jit
+def _along(xs, beta, bilinear, centred):
     def energy(x):
         return interaction_energy(x, beta, bilinear=bilinear, centred=centred)
 
