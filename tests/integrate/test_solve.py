@@ -85,6 +85,12 @@ class TestTimes:
         expected = np.stack([tokens, tokens])
         np.testing.assert_allclose(sol.ys, expected, atol=tol.identity)
 
+    def test_saved_times_past_the_end_by_rounding_are_the_end(self, tokens):
+        ts = np.array([1.0, np.nextafter(np.float32(2), np.float32(3))], np.float32)
+        sol = attention(tokens.astype(jnp.float32), ts=ts)
+        np.testing.assert_array_equal(sol.ts, [1.0, 2.0])
+        assert dfx.is_okay(sol.result)
+
     def test_constant_steps_count_as_asked(self, tokens):
         sol = attention(tokens, dt0=0.25)
         assert int(sol.stats["num_steps"]) == 8

@@ -1,29 +1,39 @@
 """The directory of results: complete, or as it was before."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
 import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ._errors import FailedRun, must
+from ._errors import FailedRun, InputError, must
 
 
 def claim(out: Path, *, force: bool, known: tuple[str, ...]) -> None:
     """Refuses a directory that cannot be written, or that holds something.
 
-    With `force` a directory with content is fine; what will be replaced is printed.
-    Called before the work, so that nobody waits for a refusal.
+    With `force` a directory with content is fine. Called before the work, so that
+    nobody waits for a refusal; for the same reason the plots' library is looked for.
     """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise InputError(
+            "The pictures need matplotlib, which was not found: "
+            'pip install matplotlib, or "tfjax[viz]".'
+        )
     if out.exists() and not out.is_dir():
         raise must("--out", "be a directory", f"the file {out}")
     base = _existing(out)
-    if not base.is_dir() or not os.access(base, os.W_OK | os.X_OK):
-        raise must("--out", "be a directory that can be written", out)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".tfjax-", dir=base):
+            pass
+    except OSError:
+        raise must("--out", "be a directory that can be written", out) from None
     if not out.exists():
         return
     content = sorted(entry.name for entry in out.iterdir())
@@ -37,9 +47,6 @@ def claim(out: Path, *, force: bool, known: tuple[str, ...]) -> None:
         if (out / name).is_dir():
             rule = f"hold no directory {name}, since a file goes there"
             raise must("--out", rule, out)
-    own = [name for name in known if name in content]
-    if own:
-        print(f"Replacing in {out}: {', '.join(own)}.")
 
 
 @contextlib.contextmanager
@@ -60,6 +67,9 @@ def writing(out: Path, known: tuple[str, ...]) -> Iterator[Path]:
             out.parent.mkdir(parents=True, exist_ok=True)
             fresh.rename(out)
         else:
+            own = [name for name in known if (out / name).exists()]
+            if own:
+                print(f"Replacing in {out}: {', '.join(own)}.")
             for file in fresh.iterdir():
                 os.replace(file, out / file.name)
                 known = tuple(name for name in known if name != file.name)
@@ -99,12 +109,28 @@ def killable() -> Iterator[None]:
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
     try:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        # Python's own handler waits for the main thread; this byte comes at once.
+        before = signal.set_wakeup_fd(writer)
     except ValueError:  # not in the main thread, which alone is interrupted
         yield
         return
+    watcher = threading.Thread(target=_end_on_signal, args=(reader,), daemon=True)
+    watcher.start()
+    signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.set_wakeup_fd(before)
+        os.close(writer)  # the watcher reads the end, and ends
+        watcher.join()
+        os.close(reader)
+
+
+def _end_on_signal(reader: int) -> None:
+    if os.read(reader, 1):
+        os.write(2, b"\nInterrupted; nothing was written.\n")
+        os._exit(130)

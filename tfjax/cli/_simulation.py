@@ -57,9 +57,9 @@ def simulate(arguments: argparse.Namespace) -> int:
     """Reads, integrates, prints and writes; returns the exit code."""
     begin = time.perf_counter()
     with jax.enable_x64(True) if arguments.x64 else contextlib.nullcontext():
-        plan = _plan(arguments)
-        _announce(plan)
         with killable():
+            plan = _plan(arguments)
+            _announce(plan)
             outcome = _integrate(plan, arguments)
         story = []
         if plan.start.ndim == 2:

@@ -79,8 +79,7 @@ def make_plan(
     if saveat is not None and ts is not None:
         raise must("ts", "be None where saveat is given", "given too")
     if ts is not None:
-        ts = _times(ts, dtype)
-        _check_times("ts", ts, t0, t1)
+        ts = _check_times("ts", _times(ts, dtype), t0, t1)
         saveat = dfx.SaveAt(ts=ts)
     elif saveat is not None:
         saveat = _cast_saveat(saveat, dtype, t0, t1)
@@ -152,23 +151,30 @@ def _times(ts: Any, dtype: Any) -> Any:
     return ts
 
 
-def _check_times(name: str, ts: Any, t0: Any, t1: Any) -> None:
-    """Saved times run from t0 towards t1, without leaving the interval."""
+def _check_times(name: str, ts: Any, t0: Any, t1: Any) -> Any:
+    """Saved times run from t0 towards t1, without leaving the interval.
+
+    What lies outside by no more than rounding (as of a `geomspace`) is brought inside.
+    """
     if not is_concrete(ts, t0, t1):
-        return  # diffrax checks traced times at run time
-    ts, t0, t1 = np.asarray(ts), float(t0), float(t1)
-    between = f"[{min(t0, t1):g}, {max(t0, t1):g}]"
+        return ts  # diffrax checks traced times at run time
+    ts, low, high = np.asarray(ts), min(t0, t1), max(t0, t1)
     if not np.all(np.isfinite(ts)):
         raise must(name, "be finite", ts)
-    if np.any(ts < min(t0, t1)) or np.any(ts > max(t0, t1)):
-        outside = ts[(ts < min(t0, t1)) | (ts > max(t0, t1))][0]
-        raise must(name, f"lie within {between}", f"{outside:g} in one place")
-    step = np.diff(ts) * (1 if t1 >= t0 else -1)
-    if np.any(step < 0):
+    slack = 8 * np.spacing(np.maximum(abs(low), abs(high)))
+    outside = ts[(ts < low - slack) | (ts > high + slack)]
+    if outside.size:
+        raise must(
+            name, f"lie within [{low:g}, {high:g}]", f"{outside[0]} in one place"
+        )
+    ts = np.clip(ts, low, high)
+    wrong = np.diff(ts) * (1 if t1 >= t0 else -1) < 0
+    if np.any(wrong):
         order = "increasing" if t1 >= t0 else "decreasing"
-        i = int(np.argmax(step < 0))
+        i = int(np.argmax(wrong))
         got = f"{ts[i]:g} followed by {ts[i + 1]:g}"
         raise must(name, f"be {order}, in the direction of integration", got)
+    return ts
 
 
 def _cast_saveat(saveat: Any, dtype: Any, t0: Any, t1: Any) -> dfx.SaveAt:
@@ -178,8 +184,7 @@ def _cast_saveat(saveat: Any, dtype: Any, t0: Any, t1: Any) -> dfx.SaveAt:
     def sub(subsaveat):
         if subsaveat.ts is None:
             return subsaveat
-        ts = subsaveat.ts.astype(dtype)
-        _check_times("saveat", ts, t0, t1)
+        ts = _check_times("saveat", subsaveat.ts.astype(dtype), t0, t1)
         return eqx.tree_at(lambda s: s.ts, subsaveat, ts)
 
     is_sub = lambda x: isinstance(x, dfx.SubSaveAt)
