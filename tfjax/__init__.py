@@ -3,8 +3,13 @@
 Tokens are particles, depth is time, attention is the interaction. A field is a function
 `(t, x, args)`, `solve` integrates it, and everything is differentiable.
 
-The names below are imported when they are first used; `import tfjax` alone loads
-nothing else.
+- `solve(field, y0, args, t1=...)` integrates a field, `solve_ensemble` many at once.
+- `fields`: attention as a vector field, and its parameters.
+- `geometry`: manifolds as values. `attention`: kernels. `energies`: scalars of states.
+- `integrate`: the solvers. `diagnostics`: clusters, merges, energies, order.
+- `nn`: pretrained models. `figures`: plots.
+
+Each is imported when it is first used; `import tfjax` alone loads nothing else.
 """
 
 import importlib
@@ -56,4 +61,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_ROOMS, *_HOME_OF, "__version__"})
+    return sorted([*_ROOMS, *_HOME_OF, "__version__"])

@@ -1,4 +1,11 @@
-"""Observables of states and trajectories."""
+"""Observables of states and trajectories.
+
+- `inner_products(x)`, `cluster_labels(x)`, `count_clusters(x)`: of one state.
+- `merge_times(ts, xs)`, `merge_events(ts, xs)`, `label_merges(ts, labels)`: when
+  clusters merge along a trajectory.
+- `energy_along(xs, beta)`: the interaction energy along a trajectory.
+- `order_parameter(theta)`, `mean_phase(theta)`: alignment of angles or points.
+"""
 
 from ._clusters import (
     cluster_labels as cluster_labels,

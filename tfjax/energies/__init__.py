@@ -1,4 +1,8 @@
-"""Scalars of states: energies that the flows raise or lower."""
+"""Scalars of states: energies that the flows raise or lower.
+
+- `interaction_energy(x, beta)`: the energy of which attention is a gradient flow.
+- `log_interaction_energy(x, beta)`: its logarithm, finite for every beta.
+"""
 
 from ._interaction import (
     interaction_energy as interaction_energy,

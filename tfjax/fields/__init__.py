@@ -1,4 +1,10 @@
-"""Right-hand sides `(t, x, args) -> dx/dt`: pure functions of their arguments."""
+"""Right-hand sides `(t, x, args) -> dx/dt`: pure functions of their arguments.
+
+- `self_attention`: SA on the sphere, with general, multi-head and masked weights.
+- `unnormalized_self_attention`: USA on the sphere.
+- `AttentionParams`: the parameters of both.
+- `VectorField`: what a field is.
+"""
 
 from ._attention import (
     self_attention as self_attention,

@@ -1,4 +1,11 @@
-"""Pictures of trajectories: each function returns the numbers shown and the figure."""
+"""Pictures of trajectories: each function returns the numbers shown and the figure.
+
+- `plot_trajectory(ts, xs)`: tokens on the circle, the sphere, or by PCA.
+- `plot_clusters(ts, counts)`, `plot_energy(ts, energies)`: against log time.
+- `plot_merges(ts, xs, labels)`: which tokens join, and when.
+- `plot_overview`, `plot_time_scales`, `plot_metastable`: pictures of several panels.
+- `pca(xs)`: principal components; `save_figure(plot.figure, path)`: to a file.
+"""
 
 from ._base import (
     Plot as Plot,

@@ -1,4 +1,9 @@
-"""Transformers as equinox modules, and trained ones whose layers are a flow."""
+"""Transformers as equinox modules, and trained ones whose layers are a flow.
+
+- `load_pretrained(path="minilm")`: a `Pretrained` model with its tokenizer.
+- `BertEncoder`, `BertLayer`, `BertConfig`: its architecture.
+- `fetch_weights`, `weights_directory`, `WEIGHTS`: where the weights come from.
+"""
 
 from ._bert import BertEncoder as BertEncoder, BertLayer as BertLayer
 from ._bert_config import BertConfig as BertConfig
