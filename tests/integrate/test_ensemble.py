@@ -53,22 +53,23 @@ def test_s16_s17_failed_members_are_reported_and_touch_no_neighbour(tokens, batc
     np.testing.assert_array_equal(found.ys[good], healthy.ys[good])
 
 
-def test_s16_accuracy_does_not_depend_on_the_neighbours():
-    """S16: a member of y' = -a y moves by less than 1e-7 beside a stiff one."""
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_s16_accuracy_does_not_depend_on_the_neighbours(batch_size):
+    """S16: a member of y' = -a y is the same beside a stiff one as beside its like."""
     decay = lambda t, y, a: -a * y
     kwargs = {"t1": 1.0, "rtol": 1e-3, "atol": 1e-3}
-    solo = tfjax.solve(decay, jnp.ones(1), jnp.asarray(1.0), **kwargs).ys[-1]
-    rates = jnp.array([1.0, 200.0])
-    for batch_size in (1, 2):
-        sol = tfjax.solve_ensemble(
-            decay,
-            jnp.ones(1),
-            rates,
-            in_axes=(None, 0),
-            batch_size=batch_size,
-            **kwargs,
-        )
-        np.testing.assert_allclose(sol.ys[0, -1], solo, atol=1e-7)
+
+    def first(*rates):
+        axes = {"in_axes": (None, 0), "batch_size": batch_size}
+        args = jnp.array(rates)
+        return tfjax.solve_ensemble(decay, jnp.ones(1), args, **axes, **kwargs).ys[0]
+
+    solo = tfjax.solve(decay, jnp.ones(1), jnp.asarray(1.0), **kwargs).ys
+    beside_stiff = first(1.0, 200.0)
+    np.testing.assert_array_equal(beside_stiff, first(1.0, 1.0))
+    # Another program rounds otherwise, which adaptive steps amplify in float32.
+    atol = 1e-7 if jax.config.jax_enable_x64 else 1e-5
+    np.testing.assert_allclose(beside_stiff, solo, atol=atol)
 
 
 def test_throw_names_the_members_that_failed(tokens):
