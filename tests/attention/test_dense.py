@@ -5,7 +5,6 @@ import re
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -22,12 +21,6 @@ def tokens():
     shapes = ((N_Q, D), (N_K, D), (N_K, D_V))
     dtype = jnp.zeros(()).dtype
     return tuple(random.standard_normal(shape).astype(dtype) for shape in shapes)
-
-
-@pytest.fixture
-def untyped(monkeypatch):
-    """Without the type checker of the tests, so that the library's own errors show."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def pair_mask():
@@ -151,6 +144,25 @@ def test_beta_0_is_the_plain_mean_and_a_negative_one_prefers_the_far(tokens, tol
     close(compiled(attend)(q, k, v, beta=0.0), mean, tol.identity)
     weights, _ = numpy_weights(q, k, -0.7)
     close(compiled(attend)(q, k, v, beta=-0.7), weights @ v, tol.identity)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 3])
+@pytest.mark.parametrize("mask", [None, pair_mask()], ids=["no mask", "pairs"])
+def test_nan_behind_a_prior_of_zero_reaches_no_value_and_no_gradient(
+    tokens, chunk_size, mask
+):
+    q, k, v = tokens
+    prior = np.array([0.0, -1.0, 2.0, -np.inf, 0.5], q.dtype)
+
+    def loss(q, k, v):
+        kwargs = {"log_prior": prior, "mask": mask, "chunk_size": chunk_size}
+        return jnp.sum(attend(q, k, v, **kwargs) ** 2)
+
+    bad_k, bad_v = k.copy(), v.copy()
+    bad_k[3], bad_v[3] = np.nan, np.nan
+    clean = jax.value_and_grad(loss, argnums=(0, 1, 2))(q, k, v)
+    dirty = jax.value_and_grad(loss, argnums=(0, 1, 2))(q, bad_k, bad_v)
+    jax.tree.map(np.testing.assert_array_equal, dirty, clean)
 
 
 def test_a_constant_prior_changes_nothing_and_a_log_prior_of_log_2_counts_twice(
@@ -505,7 +517,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.usefixtures("untyped")
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize(("change", "message"), ERRORS.values(), ids=ERRORS)
 def test_bad_input_is_refused_by_name(tokens, change, message):
     arguments = dict(zip("qkv", tokens, strict=True)) | change
@@ -513,7 +525,7 @@ def test_bad_input_is_refused_by_name(tokens, change, message):
         attend(**arguments)
 
 
-@pytest.mark.usefixtures("untyped")
+@pytest.mark.usefixtures("unchecked")
 def test_integers_are_real_too():
     x = np.array([[1, 0], [0, 1]])
     out = attend(x, x, x, beta=1)

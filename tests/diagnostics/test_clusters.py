@@ -4,7 +4,6 @@ import functools
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 from scipy.sparse import csgraph
@@ -18,12 +17,6 @@ from tfjax.diagnostics import (
     merge_events,
     merge_times,
 )
-
-
-@pytest.fixture
-def untyped(monkeypatch):
-    """Without the type checker of the tests, so that the library's own errors show."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def circle(*degrees):
@@ -118,7 +111,7 @@ def test_a_token_that_is_not_finite_is_an_error_and_minus_1_under_jit(bad):
     assert batch.tolist() == [2, -1]
 
 
-@pytest.mark.usefixtures("untyped")
+@pytest.mark.usefixtures("unchecked")
 def test_bad_states_are_refused_by_name():
     for function in (inner_products, cluster_labels, count_clusters):
         shape = r"^`x` must have shape \(n, d\), but was of shape \(2, 3, 4\)"
@@ -211,7 +204,7 @@ def test_a_cluster_that_splits_is_no_merge_and_its_parts_may_merge_again():
     assert label_merges(ts, labels) == [Merge(2.0, ((0,), (1,), (2,)))]
 
 
-@pytest.mark.usefixtures("untyped")
+@pytest.mark.usefixtures("unchecked")
 def test_labels_that_do_not_fit_the_times_are_refused_by_name():
     message = r"^`labels` must have shape \(t, n\), with a row for each of ts, but was"
     for labels in (np.zeros((2, 4), int), np.zeros(3, int)):
@@ -219,7 +212,7 @@ def test_labels_that_do_not_fit_the_times_are_refused_by_name():
             label_merges(np.arange(3.0), labels)
 
 
-@pytest.mark.usefixtures("untyped")
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("function", [merge_times, merge_events])
 def test_bad_trajectories_are_refused_by_name(function):
     message = (

@@ -2,7 +2,6 @@
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -13,12 +12,6 @@ from tfjax.energies import interaction_energy
 DTYPE = jnp.zeros(()).dtype
 order_jet = jax.jit(jax.value_and_grad(order_parameter))
 phase_jet = jax.jit(jax.value_and_grad(mean_phase))
-
-
-@pytest.fixture
-def untyped(monkeypatch):
-    """Without the type checker of the tests, so that the library's own errors show."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def test_s14_the_order_parameter_does_not_see_the_cut(tol):
@@ -99,7 +92,7 @@ def test_half_precision_is_computed_in_float32_and_rounded_once(function, dtype)
     assert function(theta) == expected
 
 
-@pytest.mark.usefixtures("untyped")
+@pytest.mark.usefixtures("unchecked")
 def test_bad_angles_are_refused_by_name():
     message = r"^`theta` must have shape \(n,\) or \(n, d\), with no axis of length 0"
     for bad in (np.ones(()), np.ones((2, 2, 2)), np.ones(0)):
@@ -143,7 +136,7 @@ def test_energy_along_refuses_what_it_cannot_compute():
     assert energy_along(xs, 0.0, centred=True).shape == (4,)
 
 
-@pytest.mark.usefixtures("untyped")
+@pytest.mark.usefixtures("unchecked")
 def test_energy_along_wants_a_trajectory():
     message = r"^`xs` must have shape \(t, n, d\), but was of shape \(6, 3\)"
     with pytest.raises(ValueError, match=message):

@@ -6,7 +6,6 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -16,12 +15,6 @@ from tfjax.energies import interaction_energy, log_interaction_energy
 REFERENCE = np.load(Path(__file__).parents[1] / "reference" / "fields.npz")
 STATES = ("n10_d3_b1", "n16_d8_b2", "n32_d2_b9", "n32_d3_b1", "n32_d3_b4")
 N, D = 6, 3
-
-
-@pytest.fixture
-def untyped(monkeypatch):
-    """Without the type checker of the tests, so that the library's own errors show."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @functools.cache
@@ -283,7 +276,7 @@ ERRORS = {
 }
 
 
-@pytest.mark.usefixtures("untyped")
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("function", [interaction_energy, log_interaction_energy])
 @pytest.mark.parametrize(("change", "message"), ERRORS.values(), ids=ERRORS)
 def test_bad_input_is_refused_by_name(function, change, message):

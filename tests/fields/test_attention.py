@@ -5,7 +5,6 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -30,12 +29,6 @@ both_fields = pytest.mark.parametrize("field", [sa, usa], ids=["SA", "USA"])
 every_case = pytest.mark.parametrize(
     "case", CASES, ids=lambda c: "n={},d={},beta={:g}".format(*c)
 )
-
-
-@pytest.fixture
-def untyped(monkeypatch):
-    """Without the type checker of the tests, so that the library's own errors show."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @functools.cache
@@ -588,7 +581,7 @@ def test_parameters_that_do_not_fit_are_refused_by_name(field, given, message):
         field(0.0, tokens(6, 4), params)
 
 
-@pytest.mark.usefixtures("untyped")
+@pytest.mark.usefixtures("unchecked")
 @both_fields
 def test_tokens_and_args_of_the_wrong_kind_are_refused_by_name(field):
     with pytest.raises(
@@ -614,7 +607,7 @@ def test_usa_takes_no_chunks():
         usa(0.0, tokens(6, 4), AttentionParams(chunk_size=2))
 
 
-@pytest.mark.usefixtures("untyped")
+@pytest.mark.usefixtures("unchecked")
 @both_fields
 def test_integers_are_real_too(field):
     x, beta = np.array([[1, 0], [0, 1]]), 2
@@ -643,7 +636,7 @@ def test_masks_of_every_kind_are_kept():
     assert nothing is None
 
 
-@pytest.mark.usefixtures("untyped")
+@pytest.mark.usefixtures("unchecked")
 def test_bad_parameters_are_refused_when_they_are_made():
     message = (
         '`mask` must be None, "causal", boolean, a mask module, or a tuple of these, '

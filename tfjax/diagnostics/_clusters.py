@@ -79,6 +79,7 @@ def cluster_labels(
     if exists.shape != x.shape[:1] or exists.dtype != bool:
         rule = f"be boolean of shape ({x.shape[0]},)"
         raise must("mask", rule, f"{exists.dtype} of shape {exists.shape}")
+    (x,), _ = widen(x)  # half precision would round 0.99 and the products
     threshold = as_float("threshold", threshold).astype(x.dtype)
     finite = jnp.all(jnp.isfinite(x) | ~exists[:, None])
     if is_concrete(x, finite):
