@@ -130,7 +130,7 @@ def kernel_sum(
 
     **Arguments:** as for [`attend`][].
 
-    **Returns:** the sums, of shape (n_q, d_v). They overflow to inf where
+    **Returns:** the sums, of shape (n_q, d_v). They overflow, to inf or NaN, where
     `beta <q_i, k_j>` exceeds the logarithm of the dtype's largest number.
 
     **Raises:** ValueError where shapes do not fit or the mask is not boolean.
@@ -177,6 +177,13 @@ def _prepare(q, k, v, beta, log_prior, mask):
         if mask.dtype != bool:
             raise must("mask", "be boolean", f"of dtype {mask.dtype}")
         _check_pairs("mask", mask, n_q, n_k)
+    if log_prior is not None:
+        # A key of prior mass 0 is forbidden, whatever is stored there.
+        allowed = log_prior != -jnp.inf
+        log_prior = jnp.where(allowed, log_prior, 0.0)
+        if mask is not None and mask.ndim != allowed.ndim:
+            mask, allowed = _rows(mask), _rows(allowed)
+        mask = allowed if mask is None else mask & allowed
     return q, k, v, beta, log_prior, mask, dtype
 
 
