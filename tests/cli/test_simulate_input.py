@@ -81,6 +81,14 @@ def test_bad_options(words, sentence, tmp_path, capsys):
     refused(tmp_path, words.split(), sentence, capsys)
 
 
+def test_tiny_rows_count_by_their_direction(tmp_path):
+    np.save(tmp_path / "x.npy", np.eye(3) * 1e-200)
+    words = ["--init", str(tmp_path / "x.npy"), "--t1", "1", "--saves", "2"]
+    assert simulate(tmp_path / "out", *words) == 0
+    with np.load(tmp_path / "out" / "trajectory.npz") as file:
+        np.testing.assert_allclose(file["xs"][0], np.eye(3))
+
+
 @pytest.mark.parametrize(
     ("array", "sentence"),
     [

@@ -224,3 +224,12 @@ def test_bad_trajectories_are_refused_by_name(function):
         function(TIMES, STORY[0])
     with pytest.raises(ValueError, match=r"^`ts` must have shape \(t,\), but was"):
         function(TIMES[:, None], STORY)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("threshold", "rule"), [(np.nan, "be finite"), (np.zeros(2), "be a scalar")]
+)
+def test_a_bad_threshold_is_named(threshold, rule):
+    with pytest.raises(ValueError, match=f"`threshold` must {rule}"):
+        count_clusters(np.eye(3), threshold)

@@ -226,7 +226,7 @@ def test_it_raises_naming_beta_where_the_exponential_leaves_the_dtype(dtype, cen
     assert value.dtype == dtype
     assert np.isfinite(value)
     message = (
-        r"^`beta` must be so small that exp\(beta <B x_i, x_j>\) lies within its dtype "
+        r"^`beta` must keep exp\(beta <B x_i, x_j>\) and the energy within their dtype "
         rf"\(use `log_interaction_energy`\), but was {last + 1:g}.$"
     )
     with pytest.raises(ValueError, match=message):
@@ -239,7 +239,7 @@ def test_it_raises_naming_beta_where_the_exponential_leaves_the_dtype(dtype, cen
 def test_under_jit_it_raises_at_run_time():
     run = eqx.filter_jit(lambda x, beta: interaction_energy(x, beta))
     assert np.isfinite(run(np.eye(2), jnp.array(10.0)))
-    with pytest.raises(RuntimeError, match="`beta` must be so small"):
+    with pytest.raises(RuntimeError, match="`beta` must keep exp"):
         run(np.eye(2), jnp.array(1000.0))
     with pytest.raises(RuntimeError, match="`beta` must not be 0 unless"):
         run(np.eye(2), jnp.array(0.0))
@@ -283,3 +283,22 @@ def test_bad_input_is_refused_by_name(function, change, message):
     arguments = {"x": np.eye(3), "beta": 1.0} | change
     with pytest.raises(ValueError, match=message):
         function(**arguments)
+
+
+@pytest.mark.parametrize("beta", [88.5, 88.6])
+def test_a_sum_that_leaves_the_dtype_is_refused_though_each_term_fits(beta):
+    x = np.tile(np.array([[1.0, 0.0]], np.float32), (4, 1))
+    assert np.isfinite(np.exp(np.float32(beta)))
+    with pytest.raises(ValueError, match="`beta` must keep exp"):
+        interaction_energy(x, beta)
+
+
+def test_an_energy_that_float16_cannot_hold_is_refused():
+    x = np.eye(2, dtype=np.float16)
+    with pytest.raises(ValueError, match="`beta` must keep exp"):
+        interaction_energy(x, 1e-6)
+
+
+def test_a_bilinear_form_that_is_not_finite_is_named():
+    with pytest.raises(ValueError, match="`bilinear` must be finite"):
+        interaction_energy(np.eye(2), 1.0, bilinear=np.full((2, 2), np.nan))

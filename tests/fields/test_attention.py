@@ -654,3 +654,10 @@ def test_bad_parameters_are_refused_when_they_are_made():
         AttentionParams(value=np.eye(2) * 1j)
     with pytest.raises(ValueError, match="`beta` must be a real array, but was a str"):
         AttentionParams(beta="hot")
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_no_heads_at_all_are_refused():
+    none = AttentionParams(query=np.zeros((0, 3, 3)))
+    with pytest.raises(ValueError, match=r"`query` must have shape .* \(0, 3, 3\)"):
+        sa(0.0, np.eye(3), none)

@@ -125,7 +125,7 @@ class TestAxes:
             )
 
     @pytest.mark.usefixtures("unchecked")
-    @pytest.mark.parametrize("batch_size", [0, -1, True])
+    @pytest.mark.parametrize("batch_size", [0, -1, True, 2.5, "a"])
     def test_bad_batch_size_is_named(self, tokens, batch_size):
         with pytest.raises(ValueError, match="`batch_size` must be a positive integer"):
             tfjax.solve_ensemble(

@@ -10,6 +10,7 @@ import pytest
 import tfjax
 from tfjax.fields import AttentionParams, self_attention, unnormalized_self_attention
 from tfjax.geometry import Sphere
+from tfjax.integrate import Projected
 
 
 SPHERE = Sphere(3)
@@ -189,6 +190,33 @@ class TestErrors:
         sol = attention(tokens.at[2].set(0.0), throw=False)
         assert not dfx.is_okay(sol.result)
 
+    def test_zero_row_is_named_where_only_the_solver_projects(self, tokens):
+        solver = Projected(dfx.Tsit5(), SPHERE)
+        with pytest.raises(ValueError, match=r"no zero row, but was .* at row \(2,\)"):
+            attention(tokens.at[2].set(0.0), manifold=None, solver=solver)
+
+    def test_velocity_of_another_shape_is_refused(self, tokens):
+        field = lambda t, x, args: x[0]
+        text = r"`field` must return a velocity of the state's shape \(8, 3\), .*\(3,\)"
+        with pytest.raises(ValueError, match=text):
+            tfjax.solve(field, tokens, t1=1.0, manifold=SPHERE)
+
+    @pytest.mark.parametrize(
+        ("name", "value", "rule"),
+        [
+            ("t1", jnp.nan, "be finite"),
+            ("ts", [0.0, jnp.nan], "be finite"),
+            ("dt0", 0.0, "be finite and not 0"),
+            ("rtol", -1.0, "be finite and not negative"),
+        ],
+    )
+    def test_bad_number_inside_jit_is_a_run_time_error_naming_it(
+        self, tokens, name, value, rule
+    ):
+        run = eqx.filter_jit(lambda value: attention(tokens, **{name: value}).ys)
+        with pytest.raises(RuntimeError, match=f"`{name}` must {rule}"):
+            run(jnp.asarray(value)).block_until_ready()
+
     def test_nonfinite_parameters_are_named(self, tokens):
         with pytest.raises(ValueError, match="`beta` must be finite, but was inf"):
             attention(tokens, AttentionParams(beta=jnp.inf))
@@ -213,9 +241,21 @@ class TestErrors:
             ({"rtol": -1.0}, "`rtol` must be finite and not negative, but was -1.0"),
             ({"atol": jnp.nan}, "`atol` must be finite and not negative, but was nan"),
             ({"solver": dfx.Euler()}, "`dt0` must be given.*for Euler"),
-            ({"max_steps": 0}, "`max_steps` must be a positive integer or None"),
+            ({"max_steps": 0}, "`max_steps` must be a positive integer, but was 0"),
+            ({"max_steps": "a"}, "`max_steps` must be a positive integer, but was 'a'"),
+            ({"event": 3}, "`event` must be a diffrax.Event or None, but was 3"),
+            ({"adjoint": 3}, "`adjoint` must be a diffrax.AbstractAdjoint or None"),
+            ({"stepsize_controller": 3}, "`stepsize_controller` must be a diffrax."),
+            (
+                {"saveat": dfx.SaveAt(ts=jnp.zeros((2, 2)))},
+                r"`saveat` must hold times of shape \(t,\), but was times of shape",
+            ),
+            (
+                {"solver": Projected(dfx.Tsit5(), Sphere(4))},
+                r"`manifold` must be that of the solver, Sphere\(d=4\), or None",
+            ),
             ({"dt0": 1e-4}, "`max_steps` must be at least 20000 for steps of 0.0001"),
-            ({"manifold": Sphere(4)}, r"must have shape \(\.\.\., 4\)"),
+            ({"manifold": Sphere(4)}, r"`y0` must have shape \(\.\.\., 4\), as points"),
             ({"adjoint": dfx.BacksolveAdjoint()}, "`adjoint` must not be Backsolve"),
             ({"solver": "tsit5"}, "`solver` must be a diffrax solver, but was 'tsit5'"),
             ({"manifold": "sphere"}, "`manifold` must be a manifold of tfjax.geometry"),
@@ -235,7 +275,12 @@ class TestErrors:
             (jnp.ones((0, 3)), "`y0` must have no axis of length 0"),
             (jnp.ones(3), r"`x` must have shape \(n, d\), but was of shape \(3,\)"),
             (jnp.ones((2, 8, 3)), r"`x` must have shape \(n, d\)"),
-            (jnp.ones((8, 4)), r"must have shape \(\.\.\., 3\)"),
+            (
+                jnp.ones((8, 4)),
+                r"`y0` must have shape \(\.\.\., 3\), .* shape \(8, 4\)",
+            ),
+            (1.0, r"`y0` must have shape \(\.\.\., 3\), as points"),
+            ({"x": jnp.ones((8, 3))}, r"`y0` must have shape \(\.\.\., 3\), as points"),
             ("tokens", "`y0` must be a real array"),
             (
                 jnp.ones((8, 3), bool),

@@ -3,6 +3,7 @@
 from ._checks import (
     as_float as as_float,
     check_shape as check_shape,
+    count as count,
     is_concrete as is_concrete,
     must as must,
     require as require,

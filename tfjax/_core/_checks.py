@@ -1,5 +1,6 @@
 """Argument checks and the one sentence in which tfjax refuses bad input."""
 
+import operator
 from typing import Any
 
 import equinox as eqx
@@ -47,6 +48,17 @@ def check_shape(name: str, array: Any, ndim: int, shape: str) -> None:
     if 0 in np.shape(array):
         rule = f"have shape {shape} with no axis of length 0"
         raise must(name, rule, f"of shape {np.shape(array)}")
+
+
+def count(name: str, value: Any) -> int:
+    """A positive integer, of Python or of numpy."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if isinstance(value, bool) or number < 1:
+        raise must(name, "be a positive integer", repr(value))
+    return number
 
 
 def require(

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._core import as_float, check_shape, matmul, must, widen
+from .._core import as_float, check_shape, count, matmul, must, widen
 
 
 def attend(
@@ -64,8 +64,7 @@ def attend(
 
     if chunk_size is None:
         return rows(q, prior, mask).astype(dtype)
-    if isinstance(chunk_size, bool) or chunk_size < 1:
-        raise must("chunk_size", "be a positive integer", repr(chunk_size))
+    chunk_size = count("chunk_size", chunk_size)
 
     split, shared = {"q": q}, {}
     for name, array in (("prior", prior), ("mask", mask)):
@@ -173,6 +172,8 @@ def _prepare(q, k, v, beta, log_prior, mask):
         log_prior = as_float("log_prior", log_prior).astype(q.dtype)
         _check_pairs("log_prior", log_prior, n_q, n_k)
     if mask is not None:
+        if isinstance(mask, str):
+            raise must("mask", "be a boolean array", repr(mask))
         mask = jnp.asarray(mask)
         if mask.dtype != bool:
             raise must("mask", "be boolean", f"of dtype {mask.dtype}")

@@ -21,7 +21,9 @@ class Text(NamedTuple):
 def read_init(path: Path) -> np.ndarray:
     """The tokens of `--init FILE.npy`, of shape (n, d)."""
     array = _load("--init", path, "npy")
-    return _finite("--init", _tokens("--init", array))
+    tokens = _finite("--init", _tokens("--init", array))
+    # Only directions count: tiny rows must not vanish in single precision.
+    return tokens / np.abs(tokens).max(axis=1, keepdims=True)
 
 
 def _tokens(name: str, array: np.ndarray) -> np.ndarray:

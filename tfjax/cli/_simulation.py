@@ -17,7 +17,7 @@ from ..diagnostics import label_merges
 from ..fields import AttentionParams, self_attention, unnormalized_self_attention
 from ..geometry import Sphere
 from ..integrate import solve, solve_ensemble
-from ._errors import FailedRun, must
+from ._errors import FailedRun, InputError, must
 from ._inputs import embed_or_fail, read_init, read_text, read_weights
 from ._measure import Measures, measure
 from ._output import killable
@@ -252,6 +252,8 @@ def _integrate(plan: Plan, options: argparse.Namespace) -> Outcome:
             solution = solve_ensemble(field, plan.start, plan.args, **choices)
         xs, failed = _sound(solution)
         measures = measure(xs, plan.args, options.threshold)
+    except ValueError as error:  # what only the precision of the run shows to be bad
+        raise InputError(str(error).strip().splitlines()[0]) from error
     except RuntimeError as error:
         raise FailedRun(str(error).strip().splitlines()[0]) from error
     seconds = time.perf_counter() - begin

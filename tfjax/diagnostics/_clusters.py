@@ -81,6 +81,10 @@ def cluster_labels(
         raise must("mask", rule, f"{exists.dtype} of shape {exists.shape}")
     (x,), _ = widen(x)  # half precision would round 0.99 and the products
     threshold = as_float("threshold", threshold).astype(x.dtype)
+    if threshold.ndim:
+        raise must("threshold", "be a scalar", f"of shape {threshold.shape}")
+    if is_concrete(threshold):
+        require(threshold, jnp.isfinite(threshold), "threshold", "be finite")
     finite = jnp.all(jnp.isfinite(x) | ~exists[:, None])
     if is_concrete(x, finite):
         x = require(x, finite, "x", "be finite")

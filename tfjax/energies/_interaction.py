@@ -1,5 +1,6 @@
 """The interaction energy of tokens, of which attention is a gradient flow."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
@@ -57,15 +58,23 @@ def interaction_energy(
         x = as_float("x", x)
         require(x, jnp.isfinite(x), "x", "be finite")
     z = beta * s
-    limit = jnp.log(jnp.asarray(jnp.finfo(dtype).max, z.dtype))
-    fits = jax.lax.stop_gradient(jnp.max(z)) < limit
-    rule = "be so small that exp(beta <B x_i, x_j>) lies within its dtype"
-    beta = require(beta, fits, "beta", f"{rule} (use `log_interaction_energy`)")
-    z = beta * s
     if centred:
-        return (0.5 * jnp.mean(s * expm1_over(z))).astype(dtype)
-    beta = require(beta, beta != 0, "beta", "not be 0 unless the energy is centred")
-    return (0.5 * jnp.mean(jnp.exp(z)) / beta).astype(dtype)
+        energy = 0.5 * jnp.mean(s * expm1_over(z))
+    else:
+        beta = require(beta, beta != 0, "beta", "not be 0 unless the energy is centred")
+        energy = 0.5 * jnp.mean(jnp.exp(z)) / beta
+    energy = energy.astype(dtype)
+    limit = jnp.log(jnp.asarray(jnp.finfo(dtype).max, z.dtype))
+    fits = (jnp.max(z) < limit) & jnp.isfinite(energy)
+    # What was not finite before the exponential is not the fault of beta.
+    fits = fits | ~jnp.all(jnp.isfinite(z))
+    rule = "keep exp(beta <B x_i, x_j>) and the energy within their dtype"
+    if is_concrete(beta, fits):
+        require(beta, fits, "beta", f"{rule} (use `log_interaction_energy`)")
+        return energy
+    return eqx.error_if(
+        energy, ~fits, f"`beta` must {rule} (use `log_interaction_energy`)."
+    )
 
 
 def log_interaction_energy(
@@ -125,6 +134,8 @@ def _products(x, beta, bilinear):
     if bilinear is None:
         return matmul(x, x.T), beta, dtype
     bilinear = as_float("bilinear", bilinear).astype(x.dtype)
+    if is_concrete(bilinear):
+        require(bilinear, jnp.isfinite(bilinear), "bilinear", "be finite")
     d = x.shape[1]
     if bilinear.shape != (d, d):
         raise must("bilinear", f"have shape ({d}, {d})", f"of shape {bilinear.shape}")

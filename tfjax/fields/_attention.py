@@ -141,7 +141,7 @@ def _cast(params: AttentionParams, x: Float[Array, "n d"]) -> AttentionParams:
         if matrix is None:
             continue
         rows = "d" if name == "value" else "d_k"
-        wide = matrix.ndim in (2, 3) and matrix.shape[-1] == d
+        wide = matrix.ndim in (2, 3) and matrix.shape[-1] == d and matrix.size
         if not wide or (name == "value" and matrix.shape[-2] != d):
             rule = f"have shape ({rows}, d) or (h, {rows}, d) with d = {d}"
             raise must(name, rule, f"of shape {matrix.shape}")

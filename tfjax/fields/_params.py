@@ -24,7 +24,10 @@ def _mask(mask: Any) -> Any:
             rule = 'be None, "causal", boolean, a mask module, or a tuple of these'
             raise must("mask", rule, repr(mask))
         return Causal()
-    array = jnp.asarray(mask)
+    try:
+        array = jnp.asarray(mask)
+    except (TypeError, ValueError) as error:
+        raise must("mask", "be boolean", repr(mask)) from error
     if array.dtype != bool:
         raise must("mask", "be boolean", f"of dtype {array.dtype}")
     return array

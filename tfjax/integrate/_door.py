@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .._core import as_float, is_concrete, must
+from .._core import as_float, count, is_concrete, must
 from ..geometry import AbstractManifold
+from ._projected import Projected
 
 
 class Plan(eqx.Module):
@@ -28,6 +29,13 @@ class Plan(eqx.Module):
     max_steps: int | None = eqx.field(static=True)
     meter: dfx.AbstractProgressMeter
     throw: bool = eqx.field(static=True)
+
+    @property
+    def space(self) -> AbstractManifold | None:
+        """The manifold that the state must lie on, whoever projects on it."""
+        if self.manifold is None and type(self.solver) is Projected:
+            return self.solver.manifold  # type: ignore[return-value]
+        return self.manifold
 
 
 def as_state(y0: Any) -> Any:
@@ -80,6 +88,8 @@ def make_plan(
         raise must("ts", "be None where saveat is given", "given too")
     if ts is not None:
         ts = _check_times("ts", _times(ts, dtype), t0, t1)
+        if throw:
+            ts = _traced("ts", ts, jnp.isfinite, "be finite")
         saveat = dfx.SaveAt(ts=ts)
     elif saveat is not None:
         saveat = _cast_saveat(saveat, dtype, t0, t1)
@@ -90,12 +100,20 @@ def make_plan(
         raise must("solver", "be a diffrax solver", repr(solver))
     if manifold is not None and not isinstance(manifold, AbstractManifold):
         raise must("manifold", "be a manifold of tfjax.geometry", repr(manifold))
-    if max_steps is not None and (isinstance(max_steps, bool) or max_steps < 1):
-        raise must("max_steps", "be a positive integer or None", repr(max_steps))
+    if max_steps is not None:
+        max_steps = count("max_steps", max_steps)
+    kinds = {
+        "adjoint": (adjoint, dfx.AbstractAdjoint),
+        "event": (event, dfx.Event),
+        "stepsize_controller": (stepsize_controller, dfx.AbstractStepSizeController),
+    }
+    for name, (value, kind) in kinds.items():
+        if value is not None and not isinstance(value, kind):
+            raise must(name, f"be a diffrax.{kind.__name__} or None", repr(value))
     if dt0 is not None:
         dt0 = _step(dt0, t0, t1, dtype)
     if stepsize_controller is None:
-        stepsize_controller = _controller(solver, rtol, atol, dt0, dtype)
+        stepsize_controller = _controller(solver, rtol, atol, dt0, dtype, throw)
     if isinstance(stepsize_controller, dfx.ConstantStepSize):
         if dt0 is None:
             raise must("dt0", "be given for constant steps", "None")
@@ -106,7 +124,13 @@ def make_plan(
     if isinstance(adjoint, dfx.BacksolveAdjoint) and manifold is not None:
         rule = "not be BacksolveAdjoint with a manifold, since it leaves the manifold"
         raise must("adjoint", rule, "BacksolveAdjoint; use RecursiveCheckpointAdjoint")
-    return Plan(
+    if throw:
+        t0 = _traced("t0", t0, jnp.isfinite, "be finite")
+        t1 = _traced("t1", t1, jnp.isfinite, "be finite")
+        if dt0 is not None:
+            fits = lambda dt: jnp.isfinite(dt) & (dt != 0)
+            dt0 = _traced("dt0", dt0, fits, "be finite and not 0")
+    plan = Plan(
         t0=t0,
         t1=t1,
         dt0=dt0,
@@ -120,6 +144,27 @@ def make_plan(
         meter=_meter(progress),
         throw=throw,
     )
+    if plan.space is not None:
+        _check_points(y0, plan.space, solver)
+    return plan
+
+
+def _check_points(y0: Any, space: AbstractManifold, solver: Any) -> None:
+    """The state is one array of points of the manifold that is meant."""
+    if type(solver) is Projected and solver.manifold != space:
+        rule = f"be that of the solver, {solver.manifold}, or None"
+        raise must("manifold", rule, space)
+    fits = isinstance(y0, jax.Array) and y0.ndim and y0.shape[-1] == space.d
+    if not fits:
+        got = f"of shape {y0.shape}" if isinstance(y0, jax.Array) else repr(y0)
+        raise must("y0", f"have shape (..., {space.d}), as points of {space}", got)
+
+
+def _traced(name: str, value: Any, fits: Any, rule: str) -> Any:
+    """A check of a value that only the running program knows."""
+    if is_concrete(value):
+        return value
+    return eqx.error_if(value, ~jnp.all(fits(value)), f"`{name}` must {rule}.")
 
 
 def _real(name: str, value: Any, dtype: Any) -> Any:
@@ -184,6 +229,9 @@ def _cast_saveat(saveat: Any, dtype: Any, t0: Any, t1: Any) -> dfx.SaveAt:
     def sub(subsaveat):
         if subsaveat.ts is None:
             return subsaveat
+        if subsaveat.ts.ndim != 1:
+            got = f"times of shape {subsaveat.ts.shape}"
+            raise must("saveat", "hold times of shape (t,)", got)
         ts = _check_times("saveat", subsaveat.ts.astype(dtype), t0, t1)
         return eqx.tree_at(lambda s: s.ts, subsaveat, ts)
 
@@ -219,7 +267,7 @@ def _check_count(dt0: Any, t0: Any, t1: Any, max_steps: int | None) -> None:
         raise must("max_steps", rule, max_steps)
 
 
-def _controller(solver, rtol, atol, dt0, dtype):
+def _controller(solver, rtol, atol, dt0, dtype, throw):
     if rtol is None and atol is None and dt0 is not None:
         return dfx.ConstantStepSize()
     if not isinstance(solver, dfx.AbstractAdaptiveSolver):
@@ -233,6 +281,9 @@ def _controller(solver, rtol, atol, dt0, dtype):
             raise must(name, "be a scalar", f"of shape {tolerance.shape}")
         if is_concrete(tolerance) and not 0 <= float(tolerance) < np.inf:
             raise must(name, "be finite and not negative", float(tolerance))
+        if throw:
+            fits = lambda value: jnp.isfinite(value) & (value >= 0)
+            tolerance = _traced(name, tolerance, fits, "be finite and not negative")
         tolerances[name] = tolerance
     return dfx.PIDController(**tolerances)
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import PyTree
 
-from .._core import is_concrete, must
+from .._core import count, is_concrete, must
 from ..fields import VectorField
 from ..geometry import AbstractManifold
 from ._door import as_state, floats_to_arrays, make_plan
@@ -107,9 +107,10 @@ def solve_ensemble(
     )
     if batch_size is None:
         batch_size = 1 if jax.default_backend() == "cpu" else size
-    if isinstance(batch_size, bool) or batch_size < 1:
-        raise must("batch_size", "be a positive integer or None", repr(batch_size))
+    batch_size = count("batch_size", batch_size)
     if mesh is not None:
+        if not isinstance(mesh, Mesh):
+            raise must("mesh", "be a jax.sharding.Mesh or None", repr(mesh))
         if size % mesh.size:
             rule = f"have a number of devices that divides the {size} members"
             raise must("mesh", rule, f"{mesh.size} devices")

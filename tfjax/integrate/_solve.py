@@ -113,8 +113,8 @@ def solve(
         throw=throw,
     )
     if throw and not is_concrete(y0, args):
-        ok = takes_part(y0, args, manifold)
-        rule = f"`y0` must {_rule(manifold)}, and so must the parameters in `args`."
+        ok = takes_part(y0, args, plan.space)
+        rule = f"`y0` must {_rule(plan.space)}, and so must the parameters in `args`."
         y0 = eqx.error_if(y0, ~ok, rule)
     solution, reached, okay = _run(field, y0, args, plan)
     if not throw:
@@ -123,8 +123,8 @@ def solve(
         return solution.result.error_if(solution, ~okay)
     if not okay:
         # A value that cannot be integrated stops the solve at once: name it.
-        if not takes_part(y0, args, manifold):
-            raise _culprit(y0, args, manifold)
+        if not takes_part(y0, args, plan.space):
+            raise _culprit(y0, args, plan.space)
         raise RuntimeError(failure(solution, reached, plan))
     return solution
 
@@ -154,7 +154,9 @@ def run_member(
     field: VectorField, y0: PyTree, args: PyTree, plan: Plan
 ) -> tuple[dfx.Solution, Float[Array, ""] | None]:
     """One solve, traced: the solution, and the time that it reached."""
-    ok = takes_part(y0, args, plan.manifold)
+    ok = takes_part(y0, args, plan.space)
+    for time in (plan.t0, plan.t1, plan.dt0):
+        ok = ok & (True if time is None else jnp.isfinite(time))
     space: AbstractManifold | PresentRows | None = plan.manifold
     solver, saveat, controller = plan.solver, plan.saveat, plan.controller
     exists = _existing_rows(y0, args)
@@ -223,7 +225,11 @@ class _Tangential(eqx.Module):
 
     def __call__(self, t, y, args=None):
         point = self.manifold.project(y)
-        return self.manifold.tangent(point, self.field(t, point, args))
+        velocity = self.field(t, point, args)
+        if jnp.shape(velocity) != y.shape:
+            rule = f"return a velocity of the state's shape {y.shape}"
+            raise must("field", rule, f"one of shape {jnp.shape(velocity)}")
+        return self.manifold.tangent(point, velocity)
 
 
 class _PresentNorm(eqx.Module):
