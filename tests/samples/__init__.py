@@ -1,0 +1,8 @@
+"""Samples of every public field, energy and manifold, for the protocol tests."""
+
+from .base import Sample
+from .energies import ENERGIES
+from .tokens import FIELDS as TOKEN_FIELDS
+
+
+FIELDS: dict[str, dict[str, Sample]] = {**TOKEN_FIELDS}

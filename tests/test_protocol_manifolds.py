@@ -1,0 +1,181 @@
+"""What every public manifold keeps, in one test for all of them.
+
+A public manifold that has no sample here fails the first test.
+"""
+
+import functools
+import inspect
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from samples.base import ROTATION, D, points, random
+
+from tfjax import geometry
+
+
+X64 = jax.config.jax_enable_x64
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+NO_MANIFOLDS = {"AbstractManifold"}
+
+MANIFOLDS = {"Sphere": geometry.Sphere(D), "Euclidean": geometry.Euclidean(D)}
+# The arguments of every operation: x and y are points, v is tangent at x, w any vector.
+OPERATIONS = {
+    "project": "w",
+    "projectable": "w",
+    "tangent": "xw",
+    "exp": "xv",
+    "log": "xy",
+    "distance": "xy",
+    "squared_distance": "xy",
+    "transport": "xyv",
+    "retract": "xv",
+}
+SAMPLING = {"random"}
+
+every_manifold = pytest.mark.parametrize("name", MANIFOLDS)
+every_dtype = pytest.mark.parametrize("dtype", DTYPES)
+
+
+def test_every_public_manifold_has_a_sample_and_every_operation():
+    names = {name for name, value in vars(geometry).items() if inspect.isclass(value)}
+    assert names - NO_MANIFOLDS == set(MANIFOLDS)
+    abstract = geometry.AbstractManifold.__abstractmethods__ - {"d"}
+    assert abstract == set(OPERATIONS) | SAMPLING
+    methods = {
+        name
+        for manifold in MANIFOLDS.values()
+        for name, _ in inspect.getmembers(type(manifold), inspect.isfunction)
+        if not name.startswith("_")
+    }
+    assert methods == set(OPERATIONS) | SAMPLING
+
+
+@functools.cache
+def operands(name):
+    """Random points x and y, tangent vectors v at x, and any vector w."""
+    batch = 4
+    x, y = points(batch, D, seed=20), points(batch, D, seed=21)
+    if name == "Euclidean":
+        x, y = 2 * x, 3 * y
+    w = random(batch, D, seed=22)
+    return {"x": x, "y": y, "v": np.asarray(MANIFOLDS[name].tangent(x, w)), "w": w}
+
+
+def everything(name):
+    """A function of the operands that returns the result of every operation."""
+
+    def results(given):
+        manifold = MANIFOLDS[name]
+        return {
+            operation: getattr(manifold, operation)(
+                *(given[letter] for letter in takes)
+            )
+            for operation, takes in OPERATIONS.items()
+        }
+
+    return results
+
+
+@functools.cache
+def compiled_operations(name):
+    return jax.jit(everything(name))
+
+
+def close_each(actual, expected, tolerance):
+    assert set(actual) == set(expected) == set(OPERATIONS)
+    for operation in OPERATIONS:
+        message = f"in the operation {operation}"
+        a, b = (np.asarray(r[operation], np.float64) for r in (actual, expected))
+        np.testing.assert_allclose(
+            a, b, rtol=tolerance, atol=tolerance, err_msg=message
+        )
+
+
+@every_manifold
+def test_a_manifold_is_a_value_without_leaves(name):
+    manifold = MANIFOLDS[name]
+    assert jax.tree.leaves(manifold) == []
+    assert manifold == type(manifold)(D)
+    assert hash(manifold) == hash(type(manifold)(D))
+    assert manifold != type(manifold)(D + 1)
+
+
+@every_manifold
+def test_operations_give_by_jit_and_by_vmap_what_an_eager_loop_gives(name, tol):
+    given = operands(name)
+    each = [everything(name)({k: a[i] for k, a in given.items()}) for i in range(4)]
+    loop = {o: np.stack([one[o] for one in each]) for o in OPERATIONS}
+    close_each(compiled_operations(name)(given), loop, 5 * tol.identity)
+    close_each(jax.jit(jax.vmap(everything(name)))(given), loop, 5 * tol.identity)
+
+
+@every_manifold
+def test_operations_have_the_gradient_of_their_finite_difference(name, tol):
+    if not X64:
+        pytest.skip("needs JAX_ENABLE_X64: float32 has no digits for a difference")
+    given = operands(name)
+    smooth = [operation for operation in OPERATIONS if operation != "projectable"]
+
+    def scalars(given):
+        out = everything(name)(given)
+        weigh = lambda a, k: jnp.sum(a * random(*a.shape, seed=23 + k))
+        return jnp.stack(
+            [weigh(out[operation], k) for k, operation in enumerate(smooth)]
+        )
+
+    value, gradients = jax.jit(scalars), jax.jit(jax.jacrev(scalars))(given)
+    step = 1e-5
+    for k, argument in enumerate(given):
+        direction = random(*given[argument].shape, seed=50 + k)
+        shift = lambda s, a=argument, d=direction: given | {a: given[a] + s * d}
+        expected = (value(shift(step)) - value(shift(-step))) / (2 * step)
+        got = np.sum(np.asarray(gradients[argument]) * direction, axis=(1, 2))
+        for operation, a, b in zip(smooth, got, expected, strict=True):
+            close = pytest.approx(float(b), rel=tol.composite, abs=tol.composite)
+            assert float(a) == close, f"{operation} in {argument}"
+            takes = argument in OPERATIONS[operation]
+            assert takes or a == 0.0, f"{operation} in {argument}"
+
+
+@every_dtype
+@every_manifold
+def test_operations_keep_the_dtype_and_round_half_precision_once(name, dtype):
+    if dtype == "float64" and not X64:
+        pytest.skip("needs JAX_ENABLE_X64: there is no float64 without it")
+    run = compiled_operations(name)
+    given = {k: jnp.asarray(a, dtype) for k, a in operands(name).items()}
+    got = run(given)
+    assert got.pop("projectable").dtype == bool
+    for operation, result in got.items():
+        assert result.dtype == dtype, operation
+    if dtype in ("float16", "bfloat16"):
+        wide = run({k: a.astype(jnp.float32) for k, a in given.items()})
+        for operation, result in got.items():
+            expected = wide[operation].astype(dtype)
+            np.testing.assert_array_equal(result, expected, err_msg=operation)
+
+
+@every_dtype
+@every_manifold
+def test_random_points_have_the_dtype_that_is_asked_for(name, dtype):
+    if dtype == "float64" and not X64:
+        pytest.skip("needs JAX_ENABLE_X64: there is no float64 without it")
+    manifold = MANIFOLDS[name]
+    x = jax.jit(lambda key: manifold.random(key, (4,), dtype=dtype))(jr.key(0))
+    assert (x.shape, x.dtype) == ((4, D), dtype)
+    if name == "Sphere":
+        eps = float(jnp.finfo(dtype).eps)
+        norms = np.linalg.norm(np.asarray(x, np.float64), axis=1)
+        np.testing.assert_allclose(norms, np.ones(4), rtol=4 * eps)
+
+
+@every_manifold
+def test_operations_turn_with_their_arguments(name, tol):
+    r, given = ROTATION, operands(name)
+    turn = lambda a: np.asarray(a) @ r.T if np.ndim(a) == 2 else np.asarray(a)
+    expected = {k: turn(a) for k, a in compiled_operations(name)(given).items()}
+    got = compiled_operations(name)({k: a @ r.T for k, a in given.items()})
+    close_each(got, expected, 5 * tol.identity)
