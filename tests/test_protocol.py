@@ -24,7 +24,22 @@ X64 = jax.config.jax_enable_x64
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 # Public names of the rooms that are no field and no energy.
-NO_FIELDS = {"AttentionParams", "VectorField"}
+NO_FIELDS = {
+    "AbstractNormalization",
+    "AttentionParams",
+    "BlockParams",
+    "FeedForward",
+    "LNScaling",
+    "MixNorm",
+    "NGPT",
+    "NormalizedParams",
+    "PeriNorm",
+    "PiecewiseConstant",
+    "PostNorm",
+    "PreNorm",
+    "VectorField",
+    "existing_tokens",
+}
 NO_ENERGIES: set[str] = set()
 
 SAMPLES = {

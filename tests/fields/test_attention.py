@@ -594,7 +594,7 @@ def test_tokens_and_args_of_the_wrong_kind_are_refused_by_name(field):
         field(0.0, np.ones((0, 3)))
     with pytest.raises(ValueError, match="`x` must be a real array"):
         field(0.0, "tokens")
-    message = "`args` must be an AttentionParams or None, but was a dict"
+    message = "`args` must be of type AttentionParams, .* or None, but was dict"
     with pytest.raises(ValueError, match=message):
         field(0.0, np.eye(3), {"beta": 1.0})
     with pytest.raises(ValueError, match="`args` must be .*, but was an array"):

@@ -1,8 +1,23 @@
 """Right-hand sides `(t, x, args) -> dx/dt`: pure functions of their arguments.
 
-- `self_attention`: SA on the sphere, with general, multi-head and masked weights.
-- `unnormalized_self_attention`: USA on the sphere.
-- `AttentionParams`: the parameters of both.
+Tokens on the sphere, with LayerNorm:
+
+- `self_attention`: SA, with general, multi-head and masked weights.
+- `unnormalized_self_attention`: USA.
+- `transformer_block`: attention and a feed-forward layer, of `BlockParams`.
+- `normalized_attention`: where LayerNorm stands, by `NormalizedParams` and a scheme:
+  `PostNorm`, `PreNorm`, `MixNorm`, `PeriNorm`, `NGPT`, `LNScaling`.
+
+Tokens on R^d:
+
+- `euclidean_attention`: without LayerNorm; `rescaled_attention`: in a frame that grows
+  along; `displacement_attention`: towards the others.
+- `feed_forward`: a neural ODE, of `FeedForward` parameters.
+
+Parameters:
+
+- `AttentionParams`: of all that attend; `PiecewiseConstant`: a set a layer.
+- `existing_tokens`: which tokens the parameters say exist.
 - `VectorField`: what a field is.
 """
 
@@ -11,4 +26,30 @@ from ._attention import (
     unnormalized_self_attention as unnormalized_self_attention,
 )
 from ._base import VectorField as VectorField
-from ._params import AttentionParams as AttentionParams
+from ._block import (
+    BlockParams as BlockParams,
+    FeedForward as FeedForward,
+    feed_forward as feed_forward,
+    transformer_block as transformer_block,
+)
+from ._euclidean import (
+    displacement_attention as displacement_attention,
+    euclidean_attention as euclidean_attention,
+    rescaled_attention as rescaled_attention,
+)
+from ._normalized import (
+    NGPT as NGPT,
+    AbstractNormalization as AbstractNormalization,
+    LNScaling as LNScaling,
+    MixNorm as MixNorm,
+    NormalizedParams as NormalizedParams,
+    PeriNorm as PeriNorm,
+    PostNorm as PostNorm,
+    PreNorm as PreNorm,
+    normalized_attention as normalized_attention,
+)
+from ._params import (
+    AttentionParams as AttentionParams,
+    PiecewiseConstant as PiecewiseConstant,
+    existing_tokens as existing_tokens,
+)

@@ -1,29 +1,20 @@
 """Attention as a vector field on the sphere."""
 
-from typing import Any
+from collections.abc import Callable
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._core import (
-    as_float,
-    check_shape,
-    is_concrete,
-    matmul,
-    must,
-    normalize,
-    require,
-    widen,
-)
-from ..attention import attend, kernel_sum, resolve_mask
-from ._params import AttentionParams
+from .._core import is_concrete, must, require
+from ..attention import kernel_sum
+from ._params import AttentionParams, params_at
+from ._tokens import apply, mean_values, prepare, sum_over_heads
 
 
 def self_attention(
     t: Float[ArrayLike, ""] | float,
     x: Float[ArrayLike, "n d"],
-    args: AttentionParams | None = None,
+    args: AttentionParams | Callable | None = None,
 ) -> Float[Array, "n d"]:
     r"""Self-attention on the sphere (SA): a Transformer's layers in continuous time.
 
@@ -36,9 +27,10 @@ def self_attention(
 
     **Arguments:**
 
-    - `t`: time; unused.
+    - `t`: time, which the parameters may depend on.
     - `x`: tokens, of shape (n, d).
-    - `args`: an [`AttentionParams`][]; its defaults where None.
+    - `args`: an [`AttentionParams`][], or a function of time that returns one; its
+      defaults where None.
 
     **Returns:** the velocities, of shape (n, d), in the dtype of `x`: tangent to the
     sphere, and 0 for tokens that are absent or may attend to none.
@@ -55,20 +47,14 @@ def self_attention(
 
     Source: arXiv 2312.10794, equations (2.3) and (2.5); with Q = K = V = I, SA.
     """
-    x, params, dtype, (exists, pairs) = _prepare(x, args)
-    mask = exists if pairs is None else pairs
-    chunk = params.chunk_size
-
-    def head(q, k, v):
-        return attend(q, k, v, beta=params.beta, mask=mask, chunk_size=chunk)
-
-    return _on_sphere(x, _sum_over_heads(head, x, params), exists).astype(dtype)
+    tokens = prepare(x, params_at(t, args, AttentionParams), normalized=True)
+    return tokens.tangential(mean_values(tokens))
 
 
 def unnormalized_self_attention(
     t: Float[ArrayLike, ""] | float,
     x: Float[ArrayLike, "n d"],
-    args: AttentionParams | None = None,
+    args: AttentionParams | Callable | None = None,
 ) -> Float[Array, "n d"]:
     r"""Unnormalised self-attention on the sphere (USA): a gradient flow when V = QᵀK.
 
@@ -77,10 +63,10 @@ def unnormalized_self_attention(
 
     **Arguments:**
 
-    - `t`: time; unused.
+    - `t`: time, which the parameters may depend on.
     - `x`: tokens, of shape (n, d).
-    - `args`: an [`AttentionParams`][]; its defaults where None. `chunk_size` must be
-      None; n counts the tokens that exist.
+    - `args`: an [`AttentionParams`][], or a function of time that returns one; its
+      defaults where None. `chunk_size` must be None; n counts the tokens that exist.
 
     **Returns:** the velocities, of shape (n, d), in the dtype of `x`: tangent to the
     sphere, and 0 for tokens that are absent or may attend to none.
@@ -98,81 +84,19 @@ def unnormalized_self_attention(
 
     Source: arXiv 2312.10794, section 3.3.
     """
-    x, params, dtype, (exists, pairs) = _prepare(x, args)
-    mask = exists if pairs is None else pairs
+    params = params_at(t, args, AttentionParams)
     if params.chunk_size is not None:
         raise must("chunk_size", "be None for this field", repr(params.chunk_size))
+    tokens = prepare(x, params, normalized=True)
+    x, params, exists = tokens.x, tokens.params, tokens.exists
     n = float(x.shape[0]) if exists is None else jnp.sum(exists, dtype=x.dtype)
 
-    def head(q, k, v):
-        return kernel_sum(q, k, v, beta=params.beta, mask=mask)
+    def head(q, k, value):
+        return kernel_sum(q, k, apply(value, x), beta=params.beta, mask=tokens.mask)
 
-    drift = _sum_over_heads(head, x, params) / jnp.maximum(n, 1.0)
-    velocity = _on_sphere(x, drift, exists).astype(dtype)
+    drift = sum_over_heads(head, x, params) / jnp.maximum(n, 1.0)
+    velocity = tokens.tangential(drift)
     if is_concrete(velocity, params, x) and bool(jnp.all(jnp.isfinite(x))):
         rule = "be so small that exp(beta <Q x_i, K x_j>) lies within its dtype"
         require(params.beta, jnp.all(jnp.isfinite(velocity)), "beta", rule)
     return velocity
-
-
-def _prepare(x: Any, args: AttentionParams | None):
-    """Normalised tokens (absent ones 0), parameters in their dtype, and the masks."""
-    x = as_float("x", x)
-    check_shape("x", x, 2, "(n, d)")
-    params = AttentionParams() if args is None else args
-    if not isinstance(params, AttentionParams):
-        got = "an array" if isinstance(args, jax.Array) else f"a {type(args).__name__}"
-        raise must("args", "be an AttentionParams or None", got)
-    (x,), dtype = widen(x)
-    exists, pairs = resolve_mask(params.mask, x.shape[0])
-    if exists is not None:
-        x = jnp.where(exists[:, None], x, 0.0)
-    return normalize(x), _cast(params, x), dtype, (exists, pairs)
-
-
-def _cast(params: AttentionParams, x: Float[Array, "n d"]) -> AttentionParams:
-    """The parameters in the dtype of x, their shapes checked against each other."""
-    d = x.shape[1]
-    if params.beta.ndim:
-        raise must("beta", "be a scalar", f"of shape {params.beta.shape}")
-    heads = {}
-    for name in ("query", "key", "value"):
-        matrix = getattr(params, name)
-        if matrix is None:
-            continue
-        rows = "d" if name == "value" else "d_k"
-        wide = matrix.ndim in (2, 3) and matrix.shape[-1] == d and matrix.size
-        if not wide or (name == "value" and matrix.shape[-2] != d):
-            rule = f"have shape ({rows}, d) or (h, {rows}, d) with d = {d}"
-            raise must(name, rule, f"of shape {matrix.shape}")
-        if matrix.ndim == 3:
-            heads[name] = matrix.shape[0]
-    if len(set(heads.values())) > 1:
-        raise must("args", "have as many heads in query, key and value", str(heads))
-    d_q = d if params.query is None else params.query.shape[-2]
-    d_k = d if params.key is None else params.key.shape[-2]
-    if d_q != d_k:
-        rule = f"map to the same d_k as key ({d_k})"
-        raise must("query", rule, f"a map to {d_q} dimensions")
-    floats = ("beta", "query", "key", "value")
-    to = {n: getattr(params, n) for n in floats}
-    to = {n: a if a is None else a.astype(x.dtype) for n, a in to.items()}
-    return AttentionParams(**to, mask=params.mask, chunk_size=params.chunk_size)
-
-
-def _sum_over_heads(head, x, params):
-    """Sums `head(Q x, K x, V x)` over the heads, if the matrices have that axis."""
-    weights = (params.query, params.key, params.value)
-
-    def one(weights):
-        return head(*(x if w is None else matmul(x, w.T) for w in weights))
-
-    axes = tuple(0 if w is not None and w.ndim == 3 else None for w in weights)
-    if axes == (None, None, None):
-        return one(weights)
-    return jnp.sum(jax.vmap(one, in_axes=(axes,))(weights), axis=0)
-
-
-def _on_sphere(x, drift, exists):
-    velocity = drift - jnp.sum(x * drift, axis=1, keepdims=True) * x
-    return velocity if exists is None else jnp.where(exists[:, None], velocity, 0.0)

@@ -1,13 +1,14 @@
-"""The parameters of the attention fields, one PyTree for all of them."""
+"""The parameters of the fields of tokens: PyTrees of arrays, maybe varying in time."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._core import as_float, must
-from ..attention import Causal
+from .._core import as_float, is_concrete, must, require
+from ..attention import Causal, resolve_mask
 
 
 def _matrix(name: str):
@@ -33,12 +34,19 @@ def _mask(mask: Any) -> Any:
     return array
 
 
-class AttentionParams(eqx.Module):
+class TokenParams(eqx.Module):
+    """Parameters of a field of tokens, which say in `mask` which tokens exist."""
+
+    mask: eqx.AbstractVar[Any]
+
+
+class AttentionParams(TokenParams):
     r"""The parameters of an attention field: a PyTree of arrays.
 
     Token i attends to token j with logit `beta <Q x_i, K x_j>` and receives `V x_j`.
     Every array is a leaf: it may be differentiated, or vmapped over, and a new value
-    does not cause a new compilation.
+    does not cause a new compilation. Wherever a field takes these parameters it also
+    takes a function of time that returns them, such as a [`PiecewiseConstant`][].
 
     **Arguments:**
 
@@ -80,3 +88,120 @@ class AttentionParams(eqx.Module):
         default=None, converter=_mask
     )
     chunk_size: int | None = eqx.field(default=None, static=True)
+
+
+class PiecewiseConstant(eqx.Module):
+    r"""Parameters that change from layer to layer and are constant in between.
+
+    From `starts[k]` to `starts[k + 1]` the parameters are those of layer k; before
+    `starts[0]` they are those of the first layer, from `starts[-1]` on those of the
+    last. A discrete Transformer is this, with a step of Euler's method a layer.
+    `tfjax.solve` ends steps where the parameters jump.
+
+    **Arguments:**
+
+    - `starts`: when each layer begins, increasing, of shape (l,).
+    - `params`: parameters, such as an [`AttentionParams`][], whose floating-point
+      arrays have a leading axis of length l; scalars are the same for all layers.
+
+    **Arguments of the call:** `t`, a time.
+
+    **Returns:** the parameters at time t.
+
+    **Raises:** ValueError where `starts` is not increasing, or where an array does not
+    have the leading axis.
+
+    !!! example
+
+        >>> import jax.numpy as jnp
+        >>> from tfjax.fields import AttentionParams, PiecewiseConstant
+        >>> value = jnp.stack([jnp.eye(2), -jnp.eye(2)])
+        >>> layers = PiecewiseConstant(jnp.arange(2.0), AttentionParams(value=value))
+        >>> layers(1.5).value.tolist()
+        [[-1.0, -0.0], [-0.0, -1.0]]
+
+    Source: arXiv 2312.10794, section 2.1 (layers as times).
+    """
+
+    starts: Float[Array, "..."] = eqx.field(
+        converter=lambda value: as_float("starts", value)
+    )
+    params: Any
+
+    def __call__(self, t: Float[ArrayLike, ""] | float) -> Any:
+        if self.starts.ndim != 1 or not self.starts.size:
+            rule = "have shape (l,) with l at least 1"
+            raise must("starts", rule, f"of shape {self.starts.shape}")
+        if is_concrete(self.starts):
+            rising = jnp.diff(self.starts) > 0
+            require(self.starts, jnp.all(rising), "starts", "be increasing")
+        count = self.starts.size
+        now = jnp.asarray(t).astype(self.starts.dtype)
+        layer = jnp.searchsorted(self.starts, now, side="right") - 1
+        layer = jnp.clip(layer, 0, count - 1)
+
+        def pick(leaf):
+            if not eqx.is_inexact_array(leaf) or leaf.ndim == 0:
+                return leaf
+            if leaf.shape[0] != count:
+                rule = (
+                    f"hold arrays with a leading axis of length {count}, a layer each"
+                )
+                raise must("params", rule, f"one of shape {leaf.shape}")
+            return leaf[layer]
+
+        return jax.tree.map(pick, self.params)
+
+
+_Params = TypeVar("_Params", bound=TokenParams)
+
+
+def params_at(t: Any, args: Any, kind: type[_Params]) -> _Params:
+    """The parameters of a field at time t, which are of a `kind` or a function of t."""
+    if args is None:
+        return kind()
+    params = args if isinstance(args, TokenParams) or not callable(args) else args(t)
+    if not isinstance(params, kind):
+        what = "an array" if isinstance(params, jax.Array) else type(params).__name__
+        got = what if params is args else f"a function that returned {what}"
+        rule = (
+            f"be of type {kind.__name__}, a function of time that returns one, or None"
+        )
+        raise must("args", rule, got)
+    return params
+
+
+def existing_tokens(args: Any, t: Any, n: int) -> Bool[Array, " n"] | None:
+    """Which of n tokens exist, if `args` are parameters that say so.
+
+    **Arguments:**
+
+    - `args`: what a field is called with: [`AttentionParams`][] or other parameters of
+      tokens, a function of time that returns them, or anything else.
+    - `t`: a time; which tokens exist must not depend on it.
+    - `n`: the number of tokens.
+
+    **Returns:** booleans of shape (n,), or None where every token exists.
+
+    **Raises:** ValueError where a mask is not boolean or its shape does not fit.
+
+    !!! example
+
+        >>> import jax.numpy as jnp
+        >>> from tfjax.fields import AttentionParams, existing_tokens
+        >>> params = AttentionParams(mask=jnp.array([True, False]))
+        >>> existing_tokens(params, 0.0, 2).tolist()
+        [True, False]
+    """
+    params = args
+    if callable(args) and not isinstance(args, TokenParams):
+        try:
+            kind = eqx.filter_eval_shape(args, jnp.asarray(t))
+        except Exception:  # a function of something else: no parameters of ours
+            return None
+        if not isinstance(kind, TokenParams):
+            return None
+        params = args(t)
+    if not isinstance(params, TokenParams) or params.mask is None:
+        return None
+    return resolve_mask(params.mask, n)[0]

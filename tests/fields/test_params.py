@@ -1,0 +1,152 @@
+"""Parameters that depend on time, and which tokens parameters say exist."""
+
+import diffrax as dfx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tfjax
+from tfjax.fields import (
+    AttentionParams,
+    BlockParams,
+    NormalizedParams,
+    PiecewiseConstant,
+    existing_tokens,
+    self_attention,
+    unnormalized_self_attention,
+)
+from tfjax.geometry import Sphere
+
+
+def tokens(n=4, d=3):
+    x = np.random.default_rng(1).standard_normal((n, d))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+LAYERS = PiecewiseConstant(
+    np.array([0.0, 1.0, 2.5]),
+    AttentionParams(beta=2.0, value=np.random.default_rng(2).normal(size=(3, 3, 3))),
+)
+
+
+@pytest.mark.parametrize(
+    ("t", "layer"), [(-1.0, 0), (0.0, 0), (0.99, 0), (1.0, 1), (2.5, 2), (9.0, 2)]
+)
+def test_the_layer_is_the_last_one_that_has_begun(t, layer):
+    assert float(LAYERS(t).beta) == 2.0
+    np.testing.assert_array_equal(LAYERS(t).value, LAYERS.params.value[layer])
+    jitted = jax.jit(lambda t: LAYERS(t).value)(t)
+    np.testing.assert_array_equal(jitted, LAYERS(t).value)
+
+
+@pytest.mark.parametrize("field", [self_attention, unnormalized_self_attention])
+def test_a_field_takes_its_parameters_at_its_time(field):
+    for t in (0.5, 1.5):
+        got = field(t, tokens(), LAYERS)
+        np.testing.assert_array_equal(got, field(t, tokens(), LAYERS(t)))
+        by_function = field(t, tokens(), lambda t: AttentionParams(beta=1.0 + t))
+        expected = field(t, tokens(), AttentionParams(beta=1.0 + t))
+        np.testing.assert_array_equal(by_function, expected)
+
+
+def test_a_solve_through_layers_is_a_solve_of_each_in_turn(tol):
+    options = {"manifold": Sphere(3)}
+    if jax.config.jax_enable_x64:
+        options |= {"rtol": 1e-10, "atol": 1e-10}
+    whole = tfjax.solve(self_attention, tokens(), LAYERS, t1=4.0, **options)
+    x = tokens()
+    ends = (0.0, 1.0, 2.5, 4.0)
+    for t0, t1 in zip(ends, ends[1:], strict=False):
+        layer = LAYERS(t0)
+        x = tfjax.solve(self_attention, x, layer, t0=t0, t1=t1, **options).ys[-1]
+    np.testing.assert_allclose(whole.ys[-1], x, atol=tol.composite)
+
+
+def test_a_layer_a_step_of_euler_is_a_transformer(tol):
+    layers = PiecewiseConstant(np.arange(3.0), LAYERS.params)
+    sol = tfjax.solve(
+        self_attention, tokens(), layers, t1=3.0, dt0=1.0, solver=dfx.Euler()
+    )
+    x = tokens()
+    for k in range(3):
+        x = x + np.asarray(self_attention(0.0, x, layers(float(k))))
+    np.testing.assert_allclose(sol.ys[-1], x, atol=10 * tol.identity)
+
+
+def test_the_gradient_reaches_every_layer():
+    def loss(value):
+        layers = PiecewiseConstant(LAYERS.starts, AttentionParams(value=value))
+        sol = tfjax.solve(
+            self_attention, tokens(), layers, t1=3.0, dt0=0.5, solver=dfx.Heun()
+        )
+        return jnp.sum(sol.ys[-1][:, 0])
+
+    gradient = np.asarray(jax.grad(loss)(LAYERS.params.value))
+    assert np.all(np.abs(gradient).max(axis=(1, 2)) > 1e-4)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_layers_that_do_not_fit_are_refused_by_name():
+    wrong = PiecewiseConstant(np.arange(2.0), AttentionParams(value=np.ones((3, 3, 3))))
+    message = "`params` must hold arrays with a leading axis of length 2, a layer each"
+    with pytest.raises(ValueError, match=message):
+        wrong(0.0)
+    with pytest.raises(ValueError, match=r"`starts` must have shape \(l,\)"):
+        PiecewiseConstant(1.0, AttentionParams())(0.0)
+    with pytest.raises(ValueError, match="`starts` must be increasing"):
+        PiecewiseConstant(np.array([0.0, 0.0]), AttentionParams())(0.0)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_function_that_returns_something_else_is_refused_by_name():
+    message = "`args` must be of type AttentionParams, .*, but was a function that ret"
+    with pytest.raises(ValueError, match=message):
+        self_attention(0.0, tokens(), lambda t: 1.0)
+    with pytest.raises(ValueError, match=message + "urned an array"):
+        self_attention(0.0, tokens(), lambda t: jnp.ones(()))
+
+
+EXISTS = np.array([True, True, True, False])
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        AttentionParams(mask=EXISTS),
+        AttentionParams(mask=(EXISTS, "causal")),
+        BlockParams(AttentionParams(mask=EXISTS)),
+        NormalizedParams(AttentionParams(mask=EXISTS)),
+        PiecewiseConstant(np.zeros(1), AttentionParams(beta=[1.0], mask=EXISTS)),
+        lambda t: AttentionParams(beta=t, mask=EXISTS),
+    ],
+    ids=["plain", "tuple", "block", "normalized", "layers", "function"],
+)
+def test_the_tokens_that_exist_are_read_from_any_parameters(args):
+    np.testing.assert_array_equal(existing_tokens(args, 0.0, 4), EXISTS)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [None, 1.0, {"mask": EXISTS}, AttentionParams(), lambda t: t, lambda a, b: a],
+    ids=["none", "number", "dict", "no mask", "another function", "two arguments"],
+)
+def test_without_such_a_mask_every_token_exists(args):
+    assert existing_tokens(args, 0.0, 4) is None
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        PiecewiseConstant(np.zeros(1), AttentionParams(beta=[1.0], mask=EXISTS)),
+        lambda t: AttentionParams(beta=1.0 + 0 * t, mask=EXISTS),
+    ],
+    ids=["layers", "function"],
+)
+def test_a_solve_leaves_absent_rows_alone_whoever_holds_the_mask(args, tol):
+    x = np.vstack([tokens(3), np.full((1, 3), np.nan)])
+    options = {"t1": 1.0, "dt0": 0.25, "solver": dfx.Heun(), "manifold": Sphere(3)}
+    sol = tfjax.solve(self_attention, x, args, **options)
+    alone = tfjax.solve(self_attention, x[:3], AttentionParams(beta=1.0), **options)
+    np.testing.assert_allclose(sol.ys[-1][:3], alone.ys[-1], atol=5 * tol.identity)
+    assert np.all(np.isnan(np.asarray(sol.ys[-1][3])))
