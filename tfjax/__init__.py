@@ -7,7 +7,7 @@ Tokens are particles, depth is time, attention is the interaction. A field is a 
 - `fields`: attention as a vector field, and its parameters.
 - `geometry`: manifolds as values. `attention`: kernels. `energies`: scalars of states.
 - `integrate`: the solvers. `diagnostics`: clusters, merges, energies, order.
-- `nn`: pretrained models. `figures`: plots.
+- `theory`: what theorems predict. `nn`: pretrained models. `figures`: plots.
 
 Each is imported when it is first used; `import tfjax` alone loads nothing else.
 """
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         geometry as geometry,
         integrate as integrate,
         nn as nn,
+        theory as theory,
     )
     from .integrate import solve as solve, solve_ensemble as solve_ensemble
 
@@ -41,6 +42,7 @@ _ROOMS = (
     "geometry",
     "integrate",
     "nn",
+    "theory",
 )
 _HOME_OF = {"solve": "integrate", "solve_ensemble": "integrate"}
 

@@ -49,6 +49,7 @@ def test_the_block_is_the_reference_field(reference, params):
     assert error < (1e-12 if X64 else 1e-6)
 
 
+@pytest.mark.skipif(not X64, reason="the reference is precise to 1e-8")
 def test_the_block_follows_the_reference_trajectory(reference, params):
     ts, xs = reference["t"], reference["X"]
     sol = tfjax.solve(
@@ -58,17 +59,13 @@ def test_the_block_follows_the_reference_trajectory(reference, params):
         t1=ts[-1],
         ts=ts,
         manifold=Sphere(4),
-        rtol=1e-12 if X64 else 1e-6,  # the kinks of ReLU cost the solver its order
-        atol=1e-12 if X64 else 1e-6,
+        rtol=1e-12,  # the kinks of ReLU cost the solver its order
+        atol=1e-12,
     )
     expected = xs / np.linalg.norm(xs, axis=-1, keepdims=True)
     error = np.abs(np.asarray(sol.ys) - expected).max(axis=(1, 2))
-    late = ts > 10
-    if X64:
-        assert error[~late].max() < 1e-7
-        assert error[late].max(initial=0) < 1e-6
-    else:
-        assert error.max() < 5e-4
+    assert error.max() < 1e-7
+    assert ts[-1] <= 10
 
 
 def test_without_a_feed_forward_layer_the_block_is_self_attention(reference, params):

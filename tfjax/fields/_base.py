@@ -14,6 +14,4 @@ class VectorField(Protocol):
     `x` of shape (n, d). Batches are made with `jax.vmap` or `tfjax.solve_ensemble`.
     """
 
-    def __call__(
-        self, t: Float[Array, ""] | float, x: Any, args: Any = None, /
-    ) -> Any: ...
+    def __call__(self, t: Float[Array, ""] | float, x: Any, args: Any, /) -> Any: ...

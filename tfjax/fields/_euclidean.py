@@ -118,21 +118,21 @@ def rescaled_attention(
         rule = "be an AttentionParams or None: V must be constant in time"
         raise must("args", rule, f"a function, {type(args).__name__}")
     params = params_at(t, args, AttentionParams)
-    if _has_heads(params.value):
+    if params.value is not None and params.value.ndim == 3:
         rule = "have shape (d, d), one matrix for all heads"
         raise must("value", rule, f"of shape {params.value.shape}")
     tokens = prepare(x, params, normalized=False)
     z, value = tokens.x, tokens.params.value
-    heads = [w.shape[0] for w in (params.query, params.key) if _has_heads(w)]
-    t = max(heads, default=1) * jnp.asarray(t).astype(z.dtype)
+    t = _head_count(tokens.params) * jnp.asarray(t).astype(z.dtype)
     grown = (
         jnp.exp(t) * z if value is None else apply(jax.scipy.linalg.expm(t * value), z)
     )
     return _displacement(tokens, grown)
 
 
-def _has_heads(matrix: Float[Array, "..."] | None) -> bool:
-    return matrix is not None and matrix.ndim == 3
+def _head_count(params: AttentionParams) -> int:
+    matrices = (params.query, params.key)
+    return max([w.shape[0] for w in matrices if w is not None and w.ndim == 3] or [1])
 
 
 def _displacement(

@@ -159,7 +159,7 @@ _Params = TypeVar("_Params", bound=TokenParams)
 def params_at(t: Any, args: Any, kind: type[_Params]) -> _Params:
     """The parameters of a field at time t, which are of a `kind` or a function of t."""
     if args is None:
-        return kind()
+        return kind()  # type: ignore[call-arg]
     params = args if isinstance(args, TokenParams) or not callable(args) else args(t)
     if not isinstance(params, kind):
         what = "an array" if isinstance(params, jax.Array) else type(params).__name__
