@@ -1,6 +1,5 @@
 """Softmax attention in the log domain: dense, by chunks, in a band, over a few keys."""
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
@@ -8,8 +7,9 @@ from .._core import count, matmul
 from ._base import MaskLike
 from ._chunked import Problem, attend_by_chunks
 from ._chunks import plan
+from ._dense import logits_of, shifted, taint
 from ._door import Given, prepare
-from ._top import among_the_highest, attend_to_few
+from ._top import attend_to_few
 
 
 def attend(
@@ -93,11 +93,11 @@ def log_weights(
     Source: arXiv 2312.10794, equation (2.3).
     """
     given, dtype = prepare(q, k, k, beta, log_prior, mask)
-    logits, tainted = _logits(given)
-    shifted, _, total = _shifted(logits)
+    logits, tainted = logits_of(given)
+    below, _, total = shifted(logits)
     log_total = jnp.log(jnp.where(total > 0, total, 1.0))
-    out = jnp.where(shifted == -jnp.inf, shifted, shifted - log_total)
-    return _tainted(out, tainted).astype(dtype)
+    out = jnp.where(below == -jnp.inf, below, below - log_total)
+    return taint(out, tainted).astype(dtype)
 
 
 def kernel_sum(
@@ -141,51 +141,10 @@ def _kernel(given: Given, chunk_size: int | None, *, normalized: bool):
     if cut is not None:
         problem = Problem(permits, given.bad_q, given.bad_k, cut, normalized)
         return attend_by_chunks(problem, given.q, given.k, given.v, given.prior).mean
-    logits, tainted = _logits(given)
+    logits, tainted = logits_of(given)
     if normalized:
-        _, weights, total = _shifted(logits)
+        _, weights, total = shifted(logits)
         out = matmul(weights, given.v) / jnp.where(total > 0, total, 1.0)
     else:
         out = matmul(jnp.exp(logits), given.v)
-    return _tainted(out, tainted)
-
-
-def _logits(given):
-    """All logits, -inf where forbidden; and which rows are NaN by right, if any may."""
-    logits = matmul(given.q, given.k.T)
-    if given.prior is not None:
-        logits = logits + (
-            given.prior if given.prior.ndim == 2 else given.prior[None, :]
-        )
-    allowed = given.permits.dense(*logits.shape)
-    bad = _bad(given)
-    if given.permits.top is not None:
-        chosen = among_the_highest(logits, allowed, bad, given.permits.top)
-        allowed = chosen if allowed is None else allowed & chosen
-    if allowed is None:
-        return logits, None
-    logits = jnp.where(allowed, logits, -jnp.inf)
-    return logits, jnp.any(allowed & bad, axis=1, keepdims=True)
-
-
-def _bad(given):
-    """Where a logit is not finite by right; it broadcasts to (n_q, n_k)."""
-    if given.bad_q is None:
-        return None
-    bad = given.bad_q[:, None]
-    return bad if given.bad_k is None else bad | given.bad_k[None, :]
-
-
-def _tainted(out, tainted):
-    if tainted is None:
-        return out
-    return jnp.where(tainted, jnp.asarray(jnp.nan, out.dtype), out)
-
-
-def _shifted(logits):
-    """Logits less their row maximum, their exponentials and the sums of these."""
-    top = jnp.max(logits, axis=1, keepdims=True)
-    top = jax.lax.stop_gradient(jnp.where(top == -jnp.inf, 0.0, top))
-    shifted = logits - top
-    unnormalised = jnp.exp(shifted)
-    return shifted, unnormalised, jnp.sum(unnormalised, axis=1, keepdims=True)
+    return taint(out, tainted)
