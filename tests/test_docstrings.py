@@ -76,5 +76,5 @@ def test_a_wrong_example_is_seen():
 def test_the_examples_of_every_kind_of_owner_are_found():
     found = set(EXAMPLES)
     assert "tfjax.geometry._sphere.Sphere" in found
-    assert "tfjax.attention._dense.attend" in found
+    assert "tfjax.attention._softmax.attend" in found
     assert "tfjax.integrate._solve.solve" in found

@@ -58,6 +58,7 @@ def test_masks_are_resolved_under_jit():
     np.testing.assert_array_equal(run(EXISTS), resolve_mask((Causal(), EXISTS), 3)[1])
 
 
+@pytest.mark.usefixtures("unchecked")
 def test_bad_masks_are_refused():
     with pytest.raises(
         ValueError, match="`mask` must be boolean, but was of dtype int"

@@ -3,12 +3,28 @@
 - `attend(q, k, v)`: softmax attention, the mean of the values.
 - `log_weights(q, k)`: logarithms of the softmax weights.
 - `kernel_sum(q, k, v)`: attention without its normaliser.
-- `Causal()`: the mask of causal attention; `resolve_mask` reads any mask.
+- `attend_hardmax(q, k, v)`: the limit at infinite inverse temperature.
+- `sinkhorn(logits)`, `attend_sinkhorn(q, k, v)`: doubly stochastic weights.
+- `Causal()`, `Window(w)`, `TopK(k)`: masks; `AbstractMask` is what a new one extends.
+- `existing_tokens`, `resolve_mask`: what a mask says.
 """
 
-from ._dense import (
+from ._base import AbstractMask as AbstractMask
+from ._hardmax import attend_hardmax as attend_hardmax
+from ._masks import (
+    Causal as Causal,
+    TopK as TopK,
+    Window as Window,
+    existing_tokens as existing_tokens,
+    resolve_mask as resolve_mask,
+)
+from ._sinkhorn import (
+    Sinkhorn as Sinkhorn,
+    attend_sinkhorn as attend_sinkhorn,
+    sinkhorn as sinkhorn,
+)
+from ._softmax import (
     attend as attend,
     kernel_sum as kernel_sum,
     log_weights as log_weights,
 )
-from ._masks import Causal as Causal, resolve_mask as resolve_mask
