@@ -2,6 +2,7 @@
 
 from .base import Sample
 from .energies import ENERGIES
+from .manifolds import MANIFOLDS, ManifoldSample
 from .tokens import FIELDS as TOKEN_FIELDS
 
 
