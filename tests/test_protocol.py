@@ -24,7 +24,7 @@ X64 = jax.config.jax_enable_x64
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 
 # Public names of the rooms that are no field and no energy.
-NO_FIELDS = {"AttentionParams", "VectorField"}
+NO_FIELDS = {"AttentionParams", "Kuramoto", "VectorField"}
 NO_ENERGIES: set[str] = set()
 
 SAMPLES = {

@@ -3,6 +3,8 @@
 - `self_attention`: SA on the sphere, with general, multi-head and masked weights.
 - `unnormalized_self_attention`: USA on the sphere.
 - `AttentionParams`: the parameters of both.
+- `circle_attention`, `unnormalized_circle_attention`: the same for angles.
+- `kuramoto`: coupled oscillators, and `Kuramoto`, its parameters.
 - `VectorField`: what a field is.
 """
 
@@ -11,4 +13,10 @@ from ._attention import (
     unnormalized_self_attention as unnormalized_self_attention,
 )
 from ._base import VectorField as VectorField
+from ._circle import (
+    Kuramoto as Kuramoto,
+    circle_attention as circle_attention,
+    kuramoto as kuramoto,
+    unnormalized_circle_attention as unnormalized_circle_attention,
+)
 from ._params import AttentionParams as AttentionParams
