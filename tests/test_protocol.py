@@ -29,6 +29,7 @@ NO_FIELDS = {
     "AttentionParams",
     "BlockParams",
     "FeedForward",
+    "Kuramoto",
     "LNScaling",
     "MixNorm",
     "NGPT",

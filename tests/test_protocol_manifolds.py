@@ -1,6 +1,6 @@
 """What every public manifold keeps, in one test for all of them.
 
-A public manifold that has no sample here fails the first test.
+A public manifold that has no sample in `samples/manifolds.py` fails the first test.
 """
 
 import functools
@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from samples.base import ROTATION, D, points, random
+from samples import MANIFOLDS
+from samples.base import random
 
 from tfjax import geometry
 
@@ -20,11 +21,11 @@ X64 = jax.config.jax_enable_x64
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 NO_MANIFOLDS = {"AbstractManifold"}
 
-MANIFOLDS = {"Sphere": geometry.Sphere(D), "Euclidean": geometry.Euclidean(D)}
-# The arguments of every operation: x and y are points, v is tangent at x, w any vector.
+# The arguments of every operation: x and y are points, p is near the manifold, v is
+# tangent at x, w is any vector.
 OPERATIONS = {
-    "project": "w",
-    "projectable": "w",
+    "project": "p",
+    "projectable": "p",
     "tangent": "xw",
     "exp": "xv",
     "log": "xy",
@@ -32,7 +33,9 @@ OPERATIONS = {
     "squared_distance": "xy",
     "transport": "xyv",
     "retract": "xv",
+    "embed": "x",
 }
+POINTS, VECTORS = {"project", "exp", "retract"}, {"tangent", "log", "transport"}
 SAMPLING = {"random"}
 
 every_manifold = pytest.mark.parametrize("name", MANIFOLDS)
@@ -44,31 +47,27 @@ def test_every_public_manifold_has_a_sample_and_every_operation():
     assert names - NO_MANIFOLDS == set(MANIFOLDS)
     abstract = geometry.AbstractManifold.__abstractmethods__ - {"d"}
     assert abstract == set(OPERATIONS) | SAMPLING
-    methods = {
-        name
-        for manifold in MANIFOLDS.values()
-        for name, _ in inspect.getmembers(type(manifold), inspect.isfunction)
-        if not name.startswith("_")
-    }
-    assert methods == set(OPERATIONS) | SAMPLING
+    for sample in MANIFOLDS.values():
+        members = inspect.getmembers(type(sample.manifold), inspect.isfunction)
+        methods = {name for name, _ in members if not name.startswith("_")}
+        assert methods == set(OPERATIONS) | SAMPLING
 
 
 @functools.cache
 def operands(name):
-    """Random points x and y, tangent vectors v at x, and any vector w."""
-    batch = 4
-    x, y = points(batch, D, seed=20), points(batch, D, seed=21)
-    if name == "Euclidean":
-        x, y = 2 * x, 3 * y
-    w = random(batch, D, seed=22)
-    return {"x": x, "y": y, "v": np.asarray(MANIFOLDS[name].tangent(x, w)), "w": w}
+    """Random points x and y, p near the manifold, v tangent at x, and any vector w."""
+    sample, batch = MANIFOLDS[name], 4
+    x, y = sample.points(batch, 20), sample.points(batch, 21)
+    w = sample.vectors(batch, 22)
+    v = np.asarray(sample.manifold.tangent(x, w))
+    return {"x": x, "y": y, "v": v, "w": w, "p": 2 * y + w}
 
 
 def everything(name):
     """A function of the operands that returns the result of every operation."""
 
     def results(given):
-        manifold = MANIFOLDS[name]
+        manifold = MANIFOLDS[name].manifold
         return {
             operation: getattr(manifold, operation)(
                 *(given[letter] for letter in takes)
@@ -96,11 +95,11 @@ def close_each(actual, expected, tolerance):
 
 @every_manifold
 def test_a_manifold_is_a_value_without_leaves(name):
-    manifold = MANIFOLDS[name]
-    assert jax.tree.leaves(manifold) == []
-    assert manifold == type(manifold)(D)
-    assert hash(manifold) == hash(type(manifold)(D))
-    assert manifold != type(manifold)(D + 1)
+    sample = MANIFOLDS[name]
+    assert jax.tree.leaves(sample.manifold) == []
+    assert sample.make() == sample.make()
+    assert hash(sample.make()) == hash(sample.make())
+    assert sample.manifold != sample.other
 
 
 @every_manifold
@@ -163,19 +162,46 @@ def test_operations_keep_the_dtype_and_round_half_precision_once(name, dtype):
 def test_random_points_have_the_dtype_that_is_asked_for(name, dtype):
     if dtype == "float64" and not X64:
         pytest.skip("needs JAX_ENABLE_X64: there is no float64 without it")
-    manifold = MANIFOLDS[name]
+    manifold = MANIFOLDS[name].manifold
     x = jax.jit(lambda key: manifold.random(key, (4,), dtype=dtype))(jr.key(0))
-    assert (x.shape, x.dtype) == ((4, D), dtype)
-    if name == "Sphere":
-        eps = float(jnp.finfo(dtype).eps)
-        norms = np.linalg.norm(np.asarray(x, np.float64), axis=1)
-        np.testing.assert_allclose(norms, np.ones(4), rtol=4 * eps)
+    assert (x.shape, x.dtype) == ((4, manifold.d), dtype)
+    # They lie on the manifold.
+    eps, x = float(jnp.finfo(dtype).eps), x.astype(jnp.zeros(()).dtype)
+    np.testing.assert_allclose(manifold.project(x), x, rtol=0, atol=4 * eps)
 
 
 @every_manifold
-def test_operations_turn_with_their_arguments(name, tol):
-    r, given = ROTATION, operands(name)
-    turn = lambda a: np.asarray(a) @ r.T if np.ndim(a) == 2 else np.asarray(a)
-    expected = {k: turn(a) for k, a in compiled_operations(name)(given).items()}
-    got = compiled_operations(name)({k: a @ r.T for k, a in given.items()})
+def test_operations_commute_with_an_isometry(name, tol):
+    sample, given = MANIFOLDS[name], operands(name)
+    moved = {
+        k: sample.push(a) if k in "vw" else sample.move(a) for k, a in given.items()
+    }
+    results = compiled_operations(name)(given)
+    got = compiled_operations(name)(moved)
+
+    def bring(operation, result):
+        # Points are compared where they are in space: coordinates may have a cut.
+        if operation in POINTS:
+            return np.asarray(sample.manifold.embed(result))
+        if operation == "embed":
+            return np.asarray(result @ result.T)  # inner products
+        return np.asarray(result)
+
+    def expect(operation, result):
+        if operation in POINTS:
+            return sample.move(result)
+        return sample.push(result) if operation in VECTORS else result
+
+    expected = {o: bring(o, expect(o, r)) for o, r in results.items()}
+    got = {o: bring(o, r) for o, r in got.items()}
     close_each(got, expected, 5 * tol.identity)
+
+
+@every_manifold
+def test_the_embedding_is_isometric(name, tol):
+    # |d embed(x)[v]| = |v| for every tangent vector v.
+    manifold, given = MANIFOLDS[name].manifold, operands(name)
+    push = lambda x, v: jax.jvp(manifold.embed, (x,), (v,))[1]
+    pushed = jax.jit(push)(given["x"], given["v"])
+    norm = lambda a: np.linalg.norm(np.asarray(a), axis=-1)
+    np.testing.assert_allclose(norm(pushed), norm(given["v"]), rtol=5 * tol.identity)

@@ -1,8 +1,10 @@
 """Samples of every public field, energy and manifold, for the protocol tests."""
 
 from .base import Sample
+from .circle import FIELDS as CIRCLE_FIELDS
 from .energies import ENERGIES
+from .manifolds import MANIFOLDS, ManifoldSample
 from .tokens import FIELDS as TOKEN_FIELDS
 
 
-FIELDS: dict[str, dict[str, Sample]] = {**TOKEN_FIELDS}
+FIELDS: dict[str, dict[str, Sample]] = {**TOKEN_FIELDS, **CIRCLE_FIELDS}

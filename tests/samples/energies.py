@@ -3,6 +3,7 @@
 from tfjax import energies
 
 from .base import DTYPE, D, Sample, random
+from .circle import angles, shift
 
 
 def energy_samples(energy, variants):
@@ -36,4 +37,14 @@ ENERGIES = {
             "small beta": {"beta": DTYPE.type(0.1), "bilinear": BILINEAR},
         },
     ),
+    "kuramoto_energy": {
+        "plain": Sample(
+            lambda theta, params: energies.kuramoto_energy(theta, params["coupling"]),
+            {"coupling": DTYPE.type(1.5)},
+            False,
+            state=angles,
+            turn=shift,
+            scalar=lambda params: params["coupling"],
+        )
+    },
 }

@@ -2,9 +2,11 @@
 
 - `interaction_energy(x, beta)`: the energy of which attention is a gradient flow.
 - `log_interaction_energy(x, beta)`: its logarithm, finite for every beta.
+- `kuramoto_energy(theta, coupling)`: that of coupled oscillators.
 """
 
 from ._interaction import (
     interaction_energy as interaction_energy,
     log_interaction_energy as log_interaction_energy,
 )
+from ._kuramoto import kuramoto_energy as kuramoto_energy

@@ -14,6 +14,11 @@ Tokens on R^d:
   along; `displacement_attention`: towards the others.
 - `feed_forward`: a neural ODE, of `FeedForward` parameters.
 
+Angles:
+
+- `circle_attention`, `unnormalized_circle_attention`: attention on the circle.
+- `kuramoto`: coupled oscillators, of `Kuramoto` parameters.
+
 Parameters:
 
 - `AttentionParams`: of all that attend; `PiecewiseConstant`: a set a layer.
@@ -31,6 +36,12 @@ from ._block import (
     FeedForward as FeedForward,
     feed_forward as feed_forward,
     transformer_block as transformer_block,
+)
+from ._circle import (
+    Kuramoto as Kuramoto,
+    circle_attention as circle_attention,
+    kuramoto as kuramoto,
+    unnormalized_circle_attention as unnormalized_circle_attention,
 )
 from ._euclidean import (
     displacement_attention as displacement_attention,

@@ -90,6 +90,13 @@ class AbstractManifold(eqx.Module):
     ) -> Float[Array, "*batch d"]:
         """`project(x + v)`: a cheap map that agrees with `exp` to second order in v."""
 
+    @abc.abstractmethod
+    def embed(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch m"]:
+        """The point in a Euclidean space R^m into which the manifold is isometric.
+
+        Attention on the manifold compares tokens by the inner product of R^m.
+        """
+
 
 def check_dimension(name: str, d: int, least: int) -> int:
     """Raises unless `d` is an integer of at least `least`."""

@@ -105,3 +105,8 @@ class Euclidean(AbstractManifold):
     ) -> Float[Array, "*batch d"]:
         """`x + v`."""
         return x + v
+
+    @checked
+    def embed(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch m"]:
+        """`x` itself."""
+        return x

@@ -143,6 +143,11 @@ class Sphere(AbstractManifold):
         """`(x + v) / |x + v|`."""
         return normalize(x + v)
 
+    @checked
+    def embed(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch m"]:
+        """`x` itself."""
+        return x
+
 
 def _direction(x: Float[Array, "*b d"], y: Float[Array, "*b d"]) -> Float[Array, "..."]:
     """The unit tangent at x of the way to y; at the antipode a fixed one, 0 at x."""

@@ -1,0 +1,24 @@
+"""How the fields that are not plain attention read an `AttentionParams`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from .._core import must
+from ._params import AttentionParams
+
+
+def attention_args(args: Any, unused: Sequence[str]) -> AttentionParams:
+    """The parameters, their defaults where None; `unused` entries must be None."""
+    params = AttentionParams() if args is None else args
+    if not isinstance(params, AttentionParams):
+        got = f"a {type(args).__name__}"
+        raise must("args", "be an AttentionParams or None", got)
+    if params.beta.ndim:
+        raise must("beta", "be a scalar", f"of shape {params.beta.shape}")
+    for name in unused:
+        value = getattr(params, name)
+        if value is not None:
+            shape = getattr(value, "shape", None)
+            got = repr(value) if shape is None else f"an array of shape {shape}"
+            raise must(name, "be None for this field", got)
+    return params
