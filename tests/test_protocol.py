@@ -39,7 +39,7 @@ NO_FIELDS = {
     "PostNorm",
     "PreNorm",
     "VectorField",
-    "existing_tokens",
+    "present_tokens",
 }
 NO_ENERGIES: set[str] = set()
 

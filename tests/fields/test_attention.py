@@ -601,10 +601,10 @@ def test_tokens_and_args_of_the_wrong_kind_are_refused_by_name(field):
         field(0.0, np.eye(3), jnp.ones(()))
 
 
-def test_usa_takes_no_chunks():
-    message = "`chunk_size` must be None for this field, but was 2"
-    with pytest.raises(ValueError, match=message):
-        usa(0.0, tokens(6, 4), AttentionParams(chunk_size=2))
+def test_usa_by_chunks_is_usa(tol):
+    whole = usa(0.0, tokens(6, 4), AttentionParams(beta=2.0))
+    chunked = usa(0.0, tokens(6, 4), AttentionParams(beta=2.0, chunk_size=2))
+    np.testing.assert_allclose(chunked, whole, atol=5 * tol.identity)
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -12,7 +12,7 @@ from tfjax.fields import (
     BlockParams,
     NormalizedParams,
     PiecewiseConstant,
-    existing_tokens,
+    present_tokens,
     self_attention,
     unnormalized_self_attention,
 )
@@ -123,7 +123,7 @@ EXISTS = np.array([True, True, True, False])
     ids=["plain", "tuple", "block", "normalized", "layers", "function"],
 )
 def test_the_tokens_that_exist_are_read_from_any_parameters(args):
-    np.testing.assert_array_equal(existing_tokens(args, 0.0, 4), EXISTS)
+    np.testing.assert_array_equal(present_tokens(args, 0.0, 4), EXISTS)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_the_tokens_that_exist_are_read_from_any_parameters(args):
     ids=["none", "number", "dict", "no mask", "another function", "two arguments"],
 )
 def test_without_such_a_mask_every_token_exists(args):
-    assert existing_tokens(args, 0.0, 4) is None
+    assert present_tokens(args, 0.0, 4) is None
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,17 @@
 
 import functools
 from dataclasses import replace
+from types import MappingProxyType
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
 from tfjax import fields
+from tfjax.attention import TopK, Window
 from tfjax.fields import AttentionParams, BlockParams, FeedForward, NormalizedParams
 
-from .base import DTYPE, D, N, Sample, permuted, random, rotated
+from .base import DTYPE, D, N, Sample, permuted, random, rotated, tokens
 
 
 def rotate_params(params, r):
@@ -38,15 +40,24 @@ EXISTS = np.array([True, False, True, True, True])
 PAIRS = np.random.default_rng(4).random((N, N)) < 0.7
 
 
-def attention_samples(field):
-    """Plain, general and causal parameters for an attention field."""
+CHUNKED = {
+    "chunked": AttentionParams(
+        beta=DTYPE.type(0.4), **WEIGHTS, mask=(EXISTS, PAIRS), chunk_size=2
+    ),
+    "windowed": AttentionParams(beta=DTYPE.type(1.3), mask=Window(1), chunk_size=2),
+    "few": AttentionParams(beta=DTYPE.type(1.3), mask=TopK(2)),
+}
+
+
+def attention_samples(field, more=MappingProxyType({})):
+    """Plain, general and causal parameters for an attention field, and more."""
     variants = {
         "plain": AttentionParams(beta=DTYPE.type(1.3)),
         "heads and masks": AttentionParams(
             beta=DTYPE.type(0.4), **WEIGHTS, mask=(EXISTS, PAIRS)
         ),
         "causal": AttentionParams(beta=DTYPE.type(1.3), mask="causal"),
-    }
+    } | more
     call = functools.partial(field, 0.25)
     return {
         name: Sample(
@@ -54,7 +65,7 @@ def attention_samples(field):
             params,
             True,
             rotate_params,
-            None if name == "causal" else permute_params,
+            None if name in ("causal", "windowed") else permute_params,
         )
         for name, params in variants.items()
     }
@@ -143,6 +154,40 @@ def switched(sample, switch):
 NORMALIZED["mix, before the switch"] = switched(NORMALIZED["post"], 0.5)
 NORMALIZED["mix, after the switch"] = switched(NORMALIZED["post"], 0.1)
 
+# A mask of pairs may permit no doubly stochastic weights.
+SINKHORN = {
+    "plain": attention_samples(fields.sinkhorn_attention)["plain"],
+    "heads and padding": Sample(
+        functools.partial(fields.sinkhorn_attention, 0.25),
+        AttentionParams(beta=DTYPE.type(0.4), **WEIGHTS, mask=EXISTS),
+        True,
+        rotate_params,
+        permute_params,
+    ),
+}
+
+
+def of_all_lengths(seed):
+    """Tokens of which the longest lead the others."""
+    lengths = np.linspace(2.0, 0.5, N).astype(DTYPE)
+    return tokens(seed) * lengths[:, None]
+
+
+# beta is not used: V is multiplied by the scalar to sweep over.
+HARDMAX = {
+    name: Sample(
+        lambda x, p, exists=exists: fields.hardmax_attention(
+            0.25, x, AttentionParams(value=p["gain"] * p["value"], mask=exists)
+        ),
+        {"gain": jnp.asarray(DTYPE.type(1.2)), "value": random(D, D, seed=18)},
+        True,
+        lambda p, r: p | {"value": r @ p["value"] @ r.T},
+        None if exists == "causal" else lambda p, order: p,
+        state=of_all_lengths,
+        scalar=lambda p: p["gain"],
+    )
+    for name, exists in {"plain": None, "causal": "causal"}.items()
+}
 # A scalar to sweep over: the matrix w is multiplied by it.
 RESNET = Sample(
     lambda x, p: fields.feed_forward(
@@ -157,13 +202,15 @@ RESNET = Sample(
 )
 
 FIELDS = {
-    "self_attention": attention_samples(fields.self_attention),
+    "self_attention": attention_samples(fields.self_attention, CHUNKED),
     "unnormalized_self_attention": attention_samples(
-        fields.unnormalized_self_attention
+        fields.unnormalized_self_attention, CHUNKED
     ),
     "euclidean_attention": attention_samples(fields.euclidean_attention),
     "displacement_attention": attention_samples(fields.displacement_attention),
     "rescaled_attention": one_value(attention_samples(fields.rescaled_attention)),
+    "hardmax_attention": HARDMAX,
+    "sinkhorn_attention": SINKHORN,
     "transformer_block": BLOCK,
     "normalized_attention": NORMALIZED,
     "feed_forward": {"layer": RESNET},

@@ -3,7 +3,7 @@
 Tokens on the sphere, with LayerNorm:
 
 - `self_attention`: SA, with general, multi-head and masked weights.
-- `unnormalized_self_attention`: USA.
+- `unnormalized_self_attention`: USA. `sinkhorn_attention`: doubly stochastic.
 - `transformer_block`: attention and a feed-forward layer, of `BlockParams`.
 - `normalized_attention`: where LayerNorm stands, by `NormalizedParams` and a scheme:
   `PostNorm`, `PreNorm`, `MixNorm`, `PeriNorm`, `NGPT`, `LNScaling`.
@@ -11,7 +11,7 @@ Tokens on the sphere, with LayerNorm:
 Tokens on R^d:
 
 - `euclidean_attention`: without LayerNorm; `rescaled_attention`: in a frame that grows
-  along; `displacement_attention`: towards the others.
+  along; `displacement_attention`: towards the others; `hardmax_attention`: its limit.
 - `feed_forward`: a neural ODE, of `FeedForward` parameters.
 
 Angles:
@@ -22,7 +22,7 @@ Angles:
 Parameters:
 
 - `AttentionParams`: of all that attend; `PiecewiseConstant`: a set a layer.
-- `existing_tokens`: which tokens the parameters say exist.
+- `present_tokens`: which tokens the parameters say exist.
 - `VectorField`: what a field is.
 """
 
@@ -46,6 +46,7 @@ from ._circle import (
 from ._euclidean import (
     displacement_attention as displacement_attention,
     euclidean_attention as euclidean_attention,
+    hardmax_attention as hardmax_attention,
     rescaled_attention as rescaled_attention,
 )
 from ._normalized import (
@@ -62,5 +63,6 @@ from ._normalized import (
 from ._params import (
     AttentionParams as AttentionParams,
     PiecewiseConstant as PiecewiseConstant,
-    existing_tokens as existing_tokens,
+    present_tokens as present_tokens,
 )
+from ._sinkhorn import sinkhorn_attention as sinkhorn_attention

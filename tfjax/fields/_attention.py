@@ -5,10 +5,10 @@ from collections.abc import Callable
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._core import is_concrete, must, require
+from .._core import is_concrete, require
 from ..attention import kernel_sum
 from ._params import AttentionParams, params_at
-from ._tokens import apply, mean_values, prepare, sum_over_heads
+from ._tokens import apply, kernel_options, mean_values, prepare, sum_over_heads
 
 
 def self_attention(
@@ -66,7 +66,7 @@ def unnormalized_self_attention(
     - `t`: time, which the parameters may depend on.
     - `x`: tokens, of shape (n, d).
     - `args`: an [`AttentionParams`][], or a function of time that returns one; its
-      defaults where None. `chunk_size` must be None; n counts the tokens that exist.
+      defaults where None. n counts the tokens that exist.
 
     **Returns:** the velocities, of shape (n, d), in the dtype of `x`: tangent to the
     sphere, and 0 for tokens that are absent or may attend to none.
@@ -84,15 +84,12 @@ def unnormalized_self_attention(
 
     Source: arXiv 2312.10794, section 3.3.
     """
-    params = params_at(t, args, AttentionParams)
-    if params.chunk_size is not None:
-        raise must("chunk_size", "be None for this field", repr(params.chunk_size))
-    tokens = prepare(x, params, normalized=True)
+    tokens = prepare(x, params_at(t, args, AttentionParams), normalized=True)
     x, params, exists = tokens.x, tokens.params, tokens.exists
     n = float(x.shape[0]) if exists is None else jnp.sum(exists, dtype=x.dtype)
 
     def head(q, k, value):
-        return kernel_sum(q, k, apply(value, x), beta=params.beta, mask=tokens.mask)
+        return kernel_sum(q, k, apply(value, x), **kernel_options(params))
 
     drift = sum_over_heads(head, x, params) / jnp.maximum(n, 1.0)
     velocity = tokens.tangential(drift)

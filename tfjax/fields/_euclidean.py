@@ -1,5 +1,6 @@
 """Attention on R^d, without LayerNorm: as it is, rescaled, or between the tokens."""
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -7,9 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._core import must
-from ..attention import attend
+from ..attention import attend, attend_hardmax
 from ._params import AttentionParams, params_at
-from ._tokens import Tokens, apply, mean_values, prepare, sum_over_heads
+from ._tokens import Tokens, apply, kernel_options, mean_values, prepare, sum_over_heads
 
 
 def euclidean_attention(
@@ -76,7 +77,7 @@ def displacement_attention(
     Source: arXiv 2312.10794, section 9.3.
     """
     tokens = prepare(x, params_at(t, args, AttentionParams), normalized=False)
-    return _displacement(tokens, tokens.x)
+    return _displacement(tokens, tokens.x, _softmax(tokens))
 
 
 def rescaled_attention(
@@ -127,7 +128,51 @@ def rescaled_attention(
     grown = (
         jnp.exp(t) * z if value is None else apply(jax.scipy.linalg.expm(t * value), z)
     )
-    return _displacement(tokens, grown)
+    return _displacement(tokens, grown, _softmax(tokens))
+
+
+def hardmax_attention(
+    t: Float[ArrayLike, ""] | float,
+    x: Float[ArrayLike, "n d"],
+    args: AttentionParams | Callable | None = None,
+) -> Float[Array, "n d"]:
+    r"""The limit of [`displacement_attention`][] as beta tends to infinity.
+
+    $$\dot x_i = \frac{1}{|C_i|} \sum_{j \in C_i} V (x_j - x_i), \qquad
+      C_i = \operatorname{argmax}_j \langle Q x_i, K x_j \rangle$$
+
+    Ties are averaged, and with heads the sum runs over them too.
+
+    The right-hand side jumps where the leaders $C_i$ change, so adaptive solvers
+    chatter there; take constant steps. Its derivative is that between the jumps.
+
+    **Arguments:** as for [`euclidean_attention`][]; `beta` is not used, and
+    `chunk_size` must be None.
+
+    **Returns:** the velocities, of shape (n, d), in the dtype of `x`; 0 for tokens
+    that are absent or may attend to none.
+
+    **Raises:** ValueError where shapes do not fit together.
+
+    !!! example
+
+        >>> import jax.numpy as jnp
+        >>> from tfjax.fields import hardmax_attention
+        >>> x = jnp.array([[1.0, 0.0], [2.0, 0.0]])
+        >>> hardmax_attention(0.0, x).tolist()
+        [[1.0, 0.0], [0.0, 0.0]]
+
+    Source: arXiv 2312.10794, section 9.3; arXiv 2407.01602.
+    """
+    params = params_at(t, args, AttentionParams)
+    if params.chunk_size is not None:
+        raise must("chunk_size", "be None for this field", repr(params.chunk_size))
+    tokens = prepare(x, params, normalized=False)
+
+    def mean(q, k, values):
+        return attend_hardmax(q, k, values, mask=params.mask)
+
+    return _displacement(tokens, tokens.x, mean)
 
 
 def _head_count(params: AttentionParams) -> int:
@@ -136,19 +181,22 @@ def _head_count(params: AttentionParams) -> int:
 
 
 def _displacement(
-    tokens: Tokens, positions: Float[Array, "n d"]
+    tokens: Tokens,
+    positions: Float[Array, "n d"],
+    mean: Callable[..., Float[Array, "n m"]],
 ) -> Float[Array, "n d"]:
     """`sum_h sum_j A_ij V_h (x_j - x_i)`, where the weights come from `positions`."""
-    params = tokens.params
     # Differences do not see the centre: leaving it out saves digits near consensus.
     x = tokens.x - jax.lax.stop_gradient(jnp.mean(tokens.x, axis=0, keepdims=True))
-    one = jnp.ones_like(x[:, :1])
+    values = jnp.concatenate([x, jnp.ones_like(x[:, :1])], axis=1)
 
     def head(q, k, value):
-        beta, chunk = params.beta, params.chunk_size
-        values = jnp.concatenate([x, one], axis=1)
-        got = attend(q, k, values, beta=beta, mask=tokens.mask, chunk_size=chunk)
+        got = mean(q, k, values)
         # The last column is 1, or 0 where a token sees none and stays where it is.
         return apply(value, got[:, :-1] - got[:, -1:] * x)
 
-    return tokens.velocity(sum_over_heads(head, positions, params))
+    return tokens.velocity(sum_over_heads(head, positions, tokens.params))
+
+
+def _softmax(tokens: Tokens) -> Callable[..., Float[Array, "n m"]]:
+    return functools.partial(attend, **kernel_options(tokens.params))

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
 from .._core import as_float, is_concrete, must, require
-from ..attention import Causal, resolve_mask
+from ..attention import Causal, existing_tokens
 
 
 def _matrix(name: str):
@@ -171,7 +171,7 @@ def params_at(t: Any, args: Any, kind: type[_Params]) -> _Params:
     return params
 
 
-def existing_tokens(args: Any, t: Any, n: int) -> Bool[Array, " n"] | None:
+def present_tokens(args: Any, t: Any, n: int) -> Bool[Array, " n"] | None:
     """Which of n tokens exist, if `args` are parameters that say so.
 
     **Arguments:**
@@ -188,9 +188,9 @@ def existing_tokens(args: Any, t: Any, n: int) -> Bool[Array, " n"] | None:
     !!! example
 
         >>> import jax.numpy as jnp
-        >>> from tfjax.fields import AttentionParams, existing_tokens
+        >>> from tfjax.fields import AttentionParams, present_tokens
         >>> params = AttentionParams(mask=jnp.array([True, False]))
-        >>> existing_tokens(params, 0.0, 2).tolist()
+        >>> present_tokens(params, 0.0, 2).tolist()
         [True, False]
     """
     params = args
@@ -204,4 +204,4 @@ def existing_tokens(args: Any, t: Any, n: int) -> Bool[Array, " n"] | None:
         params = args(t)
     if not isinstance(params, TokenParams) or params.mask is None:
         return None
-    return resolve_mask(params.mask, n)[0]
+    return existing_tokens(params.mask, n)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .._core import as_float, check_shape, matmul, must, normalize, widen
-from ..attention import attend, resolve_mask
+from ..attention import attend, existing_tokens
 from ._params import AttentionParams
 
 
@@ -18,7 +18,6 @@ class Tokens(NamedTuple):
     x: Float[Array, "n d"]  # absent rows are 0
     params: AttentionParams
     exists: Bool[Array, " n"] | None
-    mask: Bool[Array, "..."] | None
     dtype: jnp.dtype  # of the velocity to return
 
     def velocity(self, drift: Float[Array, "n d"]) -> Float[Array, "n d"]:
@@ -38,13 +37,12 @@ def prepare(x: Any, params: AttentionParams, *, normalized: bool) -> Tokens:
     x = as_float("x", x)
     check_shape("x", x, 2, "(n, d)")
     (x,), dtype = widen(x)
-    exists, pairs = resolve_mask(params.mask, x.shape[0])
+    exists = existing_tokens(params.mask, x.shape[0])
     if exists is not None:
         x = jnp.where(exists[:, None], x, 0.0)
     if normalized:
         x = normalize(x)
-    mask = exists if pairs is None else pairs
-    return Tokens(x, _cast(params, x), exists, mask, dtype)
+    return Tokens(x, _cast(params, x), exists, dtype)
 
 
 def _cast(params: AttentionParams, x: Float[Array, "n d"]) -> AttentionParams:
@@ -110,7 +108,12 @@ def mean_values(tokens: Tokens) -> Float[Array, "n d"]:
     x, params = tokens.x, tokens.params
 
     def head(q, k, value):
-        v, beta, chunk = apply(value, x), params.beta, params.chunk_size
-        return attend(q, k, v, beta=beta, mask=tokens.mask, chunk_size=chunk)
+        return attend(q, k, apply(value, x), **kernel_options(params))
 
     return sum_over_heads(head, x, params)
+
+
+def kernel_options(params: AttentionParams) -> dict[str, Any]:
+    """What the kernels take from the parameters."""
+    names = ("beta", "mask", "chunk_size")
+    return {name: getattr(params, name) for name in names}
