@@ -5,6 +5,9 @@
 - `AttentionParams`: the parameters of both.
 - `circle_attention`, `unnormalized_circle_attention`: the same for angles.
 - `kuramoto`: coupled oscillators, and `Kuramoto`, its parameters.
+- `intrinsic_attention(manifold)`: attention by geodesics, on any manifold.
+- `gradient_flow(energy, manifold)`: the flow that raises or lowers an energy.
+- `Sum(f, g)`, `Scaled(f, factor)`, `Bound(f, args)`: fields made of fields.
 - `VectorField`: what a field is.
 """
 
@@ -19,4 +22,7 @@ from ._circle import (
     kuramoto as kuramoto,
     unnormalized_circle_attention as unnormalized_circle_attention,
 )
+from ._combine import Bound as Bound, Scaled as Scaled, Sum as Sum
+from ._gradient import gradient_flow as gradient_flow
+from ._intrinsic import intrinsic_attention as intrinsic_attention
 from ._params import AttentionParams as AttentionParams
