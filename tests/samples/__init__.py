@@ -2,9 +2,14 @@
 
 from .base import Sample
 from .circle import FIELDS as CIRCLE_FIELDS
+from .composed import FIELDS as COMPOSED_FIELDS
 from .energies import ENERGIES
 from .manifolds import MANIFOLDS, ManifoldSample
 from .tokens import FIELDS as TOKEN_FIELDS
 
 
-FIELDS: dict[str, dict[str, Sample]] = {**TOKEN_FIELDS, **CIRCLE_FIELDS}
+FIELDS: dict[str, dict[str, Sample]] = {
+    **TOKEN_FIELDS,
+    **CIRCLE_FIELDS,
+    **COMPOSED_FIELDS,
+}

@@ -28,13 +28,10 @@ def attention_samples(field):
     variants = {
         "plain": AttentionParams(beta=DTYPE.type(1.3)),
         "masks": AttentionParams(beta=DTYPE.type(0.4), mask=(EXISTS, PAIRS)),
-        "causal": AttentionParams(beta=DTYPE.type(1.3), mask="causal"),
     }
     call = functools.partial(field, 0.25)
     return {
-        name: angle_sample(
-            call, params, permute=None if name == "causal" else permute_params
-        )
+        name: angle_sample(call, params, permute=permute_params)
         for name, params in variants.items()
     }
 

@@ -168,9 +168,9 @@ SINKHORN = {
 
 
 def of_all_lengths(seed):
-    """Tokens of which the longest lead the others."""
+    """Tokens in one orthant, of which the first and longest lead the others."""
     lengths = np.linspace(2.0, 0.5, N).astype(DTYPE)
-    return tokens(seed) * lengths[:, None]
+    return np.abs(tokens(seed)) * lengths[:, None]
 
 
 # beta is not used: V is multiplied by the scalar to sweep over.

@@ -19,6 +19,12 @@ Angles:
 - `circle_attention`, `unnormalized_circle_attention`: attention on the circle.
 - `kuramoto`: coupled oscillators, of `Kuramoto` parameters.
 
+Made of other things:
+
+- `intrinsic_attention(manifold)`: attention by geodesics, on any manifold.
+- `gradient_flow(energy, manifold)`: the flow that raises or lowers an energy.
+- `Sum(f, g)`, `Scaled(f, factor)`, `Bound(f, args)`: fields made of fields.
+
 Parameters:
 
 - `AttentionParams`: of all that attend; `PiecewiseConstant`: a set a layer.
@@ -43,12 +49,15 @@ from ._circle import (
     kuramoto as kuramoto,
     unnormalized_circle_attention as unnormalized_circle_attention,
 )
+from ._combine import Bound as Bound, Scaled as Scaled, Sum as Sum
 from ._euclidean import (
     displacement_attention as displacement_attention,
     euclidean_attention as euclidean_attention,
     hardmax_attention as hardmax_attention,
     rescaled_attention as rescaled_attention,
 )
+from ._gradient import gradient_flow as gradient_flow
+from ._intrinsic import intrinsic_attention as intrinsic_attention
 from ._normalized import (
     NGPT as NGPT,
     AbstractNormalization as AbstractNormalization,
