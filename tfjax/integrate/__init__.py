@@ -2,9 +2,25 @@
 
 - `solve(field, y0, args, t1=...)`: one solve, a `diffrax.Solution`.
 - `solve_ensemble(field, y0, args, t1=...)`: many members.
+- `saved(solution)`: which of its records hold data.
+- `one_cluster`, `first_merge`, `steady_state`: events that end a solve.
+- `reverse_mode`, `forward_mode`, `second_order`: how a solve is differentiated.
+- `reduce_to_span(x)`: few tokens of many dimensions, in their span.
 - `Projected(solver, manifold)`: any diffrax solver, kept on a manifold.
 """
 
+from ._adjoints import (
+    forward_mode as forward_mode,
+    reverse_mode as reverse_mode,
+    second_order as second_order,
+)
 from ._ensemble import solve_ensemble as solve_ensemble
+from ._events import (
+    first_merge as first_merge,
+    one_cluster as one_cluster,
+    steady_state as steady_state,
+)
 from ._projected import Projected as Projected
+from ._saved import saved as saved
 from ._solve import solve as solve
+from ._span import reduce_to_span as reduce_to_span

@@ -10,11 +10,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._core import is_concrete, must
-from ..attention import resolve_mask
 from ..fields import AttentionParams, VectorField
 from ..geometry import AbstractManifold, Euclidean
+from ._adjoints import explained, refused_inputs, refused_outputs
 from ._door import Plan, as_state, floats_to_arrays, make_plan
+from ._events import starting
 from ._guard import guard
+from ._modes import mark
+from ._padding import PresentNorm, existing_rows, restoring
 from ._projected import PresentRows, Projected
 
 
@@ -116,7 +119,8 @@ def solve(
         ok = takes_part(y0, args, plan.space)
         rule = f"`y0` must {_rule(plan.space)}, and so must the parameters in `args`."
         y0 = eqx.error_if(y0, ~ok, rule)
-    solution, reached, okay = _run(field, y0, args, plan)
+    with explained(refused_inputs(plan)):
+        solution, reached, okay = _run(field, y0, args, plan)
     if not throw:
         return solution
     if not is_concrete(okay):
@@ -154,12 +158,14 @@ def run_member(
     field: VectorField, y0: PyTree, args: PyTree, plan: Plan
 ) -> tuple[dfx.Solution, Float[Array, ""] | None]:
     """One solve, traced: the solution, and the time that it reached."""
+    field, y0, args, plan = mark((field, y0, args, plan), refused_inputs(plan))
     ok = takes_part(y0, args, plan.space)
     for time in (plan.t0, plan.t1, plan.dt0):
         ok = ok & (True if time is None else jnp.isfinite(time))
     space: AbstractManifold | PresentRows | None = plan.manifold
     solver, saveat, controller = plan.solver, plan.saveat, plan.controller
-    exists = _existing_rows(y0, args)
+    event = plan.event
+    exists = existing_rows(y0, args)
     if type(solver) is Projected and (space is not None or exists is not None):
         space = solver.manifold if plan.manifold is None else plan.manifold
         solver = solver.solver
@@ -167,15 +173,16 @@ def run_member(
         whole = Euclidean(y0.shape[-1]) if space is None else space
         space = PresentRows(whole, exists, y0)
         y0 = jnp.where(exists[:, None], y0, 0.0)
-        saveat = _restoring(saveat, space)
+        saveat, event = restoring(saveat, event, space)
         if isinstance(controller, dfx.PIDController):
-            norm = _PresentNorm(exists, controller.norm)
+            norm = PresentNorm(exists, controller.norm)
             controller = eqx.tree_at(lambda c: c.norm, controller, norm)
     rhs: Any = field
     if space is not None:
         rhs = _Tangential(field, space)
         y0 = space.project(y0)
         solver = Projected(solver, space)
+    event = starting(event, y0, args)
     # One more record, of the time at the end: a failed solve can say how far it came.
     watched = not isinstance(plan.adjoint, dfx.BacksolveAdjoint)
     solution = dfx.diffeqsolve(
@@ -189,7 +196,7 @@ def run_member(
         saveat=_watching(saveat) if watched else saveat,
         stepsize_controller=guard(controller),
         adjoint=plan.adjoint,
-        event=plan.event,
+        event=event,
         max_steps=plan.max_steps,
         throw=False,
         progress_meter=plan.meter,
@@ -197,7 +204,8 @@ def run_member(
     solution, reached = _unwatch(solution) if watched else (solution, None)
     nonfinite: Any = dfx.RESULTS.nonfinite
     result = dfx.RESULTS.where(ok, solution.result, nonfinite)
-    return eqx.tree_at(lambda s: s.result, solution, result), reached
+    solution = eqx.tree_at(lambda s: s.result, solution, result)
+    return mark((solution, reached), refused_outputs(plan))
 
 
 def _is_none(x):
@@ -232,48 +240,9 @@ class _Tangential(eqx.Module):
         return self.manifold.tangent(point, velocity)
 
 
-class _PresentNorm(eqx.Module):
-    """An error norm over the rows that exist: padding must not change the steps."""
-
-    exists: Bool[Array, " n"]
-    norm: Any
-
-    def __call__(self, error):
-        share = jnp.mean(self.exists, dtype=error.dtype)
-        scale = jnp.sqrt(jnp.where(share > 0, share, 1.0))
-        return self.norm(jnp.where(self.exists[:, None], error, 0.0)) / scale
-
-
-class _Restored(eqx.Module):
-    """A function of the state that sees the absent rows as they went in."""
-
-    fn: Any
-    rows: PresentRows
-
-    def __call__(self, t, y, args):
-        return self.fn(t, self.rows.restore(y), args)
-
-
-def _restoring(saveat, rows):
-    def sub(subsaveat):
-        return eqx.tree_at(lambda s: s.fn, subsaveat, _Restored(subsaveat.fn, rows))
-
-    is_sub = lambda x: isinstance(x, dfx.SubSaveAt)
-    subs = jax.tree.map(sub, saveat.subs, is_leaf=is_sub)
-    return eqx.tree_at(lambda s: s.subs, saveat, subs, is_leaf=_is_none)
-
-
-def _existing_rows(y0, args):
-    if not isinstance(args, AttentionParams) or args.mask is None:
-        return None
-    if not isinstance(y0, jax.Array) or y0.ndim != 2:
-        raise must("y0", "have shape (n, d) where args has a mask", f"{y0}")
-    return resolve_mask(args.mask, y0.shape[0])[0]
-
-
 def takes_part(y0: PyTree, args: PyTree, manifold: Any) -> Bool[Array, ""]:
     """Whether every value that takes part is finite and has a projection."""
-    exists = _existing_rows(y0, args)
+    exists = existing_rows(y0, args)
     ok = jnp.asarray(True)
     for leaf in jax.tree.leaves(y0):
         fit = jnp.isfinite(leaf) if manifold is None else manifold.projectable(leaf)
@@ -298,7 +267,7 @@ def _culprit(y0, args, manifold):
             leaf = getattr(args, name)
             if leaf is not None and not np.all(np.isfinite(leaf)):
                 return must(name, "be finite", _first(~np.isfinite(leaf), leaf))
-    exists = _existing_rows(y0, args)
+    exists = existing_rows(y0, args)
     for leaf in jax.tree.leaves(y0):
         array = np.asarray(leaf)
         present = np.ones(array.shape, bool)
