@@ -38,6 +38,7 @@ NO_FIELDS = {
     "PiecewiseConstant",
     "PostNorm",
     "PreNorm",
+    "TokenParams",
     "VectorField",
     "present_tokens",
 }

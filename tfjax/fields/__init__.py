@@ -28,7 +28,8 @@ Made of other things:
 Parameters:
 
 - `AttentionParams`: of all that attend; `PiecewiseConstant`: a set a layer.
-- `present_tokens`: which tokens the parameters say exist.
+- `present_tokens`: which tokens the parameters say exist; `TokenParams`: what new
+  parameters that say so extend.
 - `VectorField`: what a field is.
 """
 
@@ -72,6 +73,7 @@ from ._normalized import (
 from ._params import (
     AttentionParams as AttentionParams,
     PiecewiseConstant as PiecewiseConstant,
+    TokenParams as TokenParams,
     present_tokens as present_tokens,
 )
 from ._sinkhorn import sinkhorn_attention as sinkhorn_attention

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from .._core import must
-from ..attention import resolve_mask
-from ..fields import AttentionParams
+from ..fields import TokenParams, present_tokens
 from ._projected import PresentRows
 
 
@@ -57,8 +56,9 @@ def restoring(
 
 def existing_rows(y0: Any, args: Any) -> Bool[Array, " n"] | None:
     """Which rows of the state are tokens that exist; None where all of them do."""
-    if not isinstance(args, AttentionParams) or args.mask is None:
-        return None
-    if not isinstance(y0, jax.Array) or y0.ndim != 2:
+    if isinstance(y0, jax.Array) and y0.ndim in (1, 2):
+        # Angles, one number a token, are not protected: absent ones must be finite.
+        return present_tokens(args, 0.0, y0.shape[0]) if y0.ndim == 2 else None
+    if isinstance(args, TokenParams) and args.mask is not None:
         raise must("y0", "have shape (n, d) where args has a mask", f"{y0}")
-    return resolve_mask(args.mask, y0.shape[0])[0]
+    return None

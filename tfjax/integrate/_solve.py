@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from .._core import is_concrete, must
-from ..fields import AttentionParams, VectorField
+from ..fields import PiecewiseConstant, TokenParams, VectorField
 from ..geometry import AbstractManifold, Euclidean
 from ._adjoints import explained, refused_inputs, refused_outputs
 from ._door import Plan, as_state, floats_to_arrays, make_plan
@@ -183,6 +183,11 @@ def run_member(
         y0 = space.project(y0)
         solver = Projected(solver, space)
     event = starting(event, y0, args)
+    adaptive = isinstance(controller, dfx.AbstractAdaptiveStepSizeController)
+    if isinstance(args, PiecewiseConstant) and adaptive:
+        # A step across a jump would be rejected until it is tiny.
+        jumps = args.starts.astype(jnp.result_type(plan.t0))
+        controller = dfx.ClipStepSizeController(controller, jump_ts=jumps)
     # One more record, of the time at the end: a failed solve can say how far it came.
     watched = not isinstance(plan.adjoint, dfx.BacksolveAdjoint)
     solution = dfx.diffeqsolve(
@@ -249,10 +254,19 @@ def takes_part(y0: PyTree, args: PyTree, manifold: Any) -> Bool[Array, ""]:
         if exists is not None:
             fit = fit | (exists if fit.ndim == 1 else exists[:, None]) ^ True
         ok = ok & jnp.all(fit)
-    if isinstance(args, AttentionParams):
-        for leaf in (args.beta, args.query, args.key, args.value):
-            ok = ok & (True if leaf is None else jnp.all(jnp.isfinite(leaf)))
+    for _, leaf in _parameters(args):
+        ok = ok & jnp.all(jnp.isfinite(leaf))
     return ok
+
+
+def _parameters(args):
+    """The names and values of the numbers in parameters of tokens."""
+    if not isinstance(args, TokenParams | PiecewiseConstant):
+        return []
+    leaves = jax.tree_util.tree_flatten_with_path(
+        eqx.filter(args, eqx.is_inexact_array)
+    )
+    return [(path[-1].name, leaf) for path, leaf in leaves[0]]
 
 
 def _rule(manifold):
@@ -262,11 +276,9 @@ def _rule(manifold):
 def _culprit(y0, args, manifold):
     """The error for the value that is bad, and where it stands."""
     rule = _rule(manifold)
-    if isinstance(args, AttentionParams):
-        for name in ("beta", "query", "key", "value"):
-            leaf = getattr(args, name)
-            if leaf is not None and not np.all(np.isfinite(leaf)):
-                return must(name, "be finite", _first(~np.isfinite(leaf), leaf))
+    for name, leaf in _parameters(args):
+        if not np.all(np.isfinite(leaf)):
+            return must(name, "be finite", _first(~np.isfinite(leaf), leaf))
     exists = existing_rows(y0, args)
     for leaf in jax.tree.leaves(y0):
         array = np.asarray(leaf)
