@@ -14,6 +14,7 @@ from tfjax._core import (
     log1p_over,
     matmul,
     normalize,
+    normalize_exactly,
     safe_norm,
     sinc_sqrt,
     widen,
@@ -152,3 +153,25 @@ def test_nan_stays_nan():
     x = jnp.array([jnp.nan, 1.0])
     assert np.isnan(safe_norm(x))
     assert np.isnan(normalize(x)).all()
+
+
+@pytest.mark.parametrize("d", [2, 3, 64, 768])
+@pytest.mark.parametrize("spread", [1.0, 1e-3], ids=["spread", "along an axis"])
+def test_exact_normalisation_is_off_by_the_rounding_of_the_entries_alone(d, spread):
+    x = np.random.default_rng(d).standard_normal((20_000, d)).astype(np.float32)
+    x[:, 0] = x[:, 0] if spread == 1.0 else 1.0
+    x[:, 1:] *= np.float32(spread)
+    length = lambda y: np.linalg.norm(np.asarray(y, np.float64), axis=1)
+    eps = np.finfo(np.float32).eps
+    assert np.abs(length(jax.jit(normalize_exactly)(x)) - 1).max() < 0.6 * eps
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(normalize_exactly(x)[:, 0])))
+    plain = jax.jit(jax.grad(lambda x: jnp.sum(normalize(x)[:, 0])))
+    np.testing.assert_allclose(gradient(x), plain(x), rtol=1e-5, atol=1e-6)
+
+
+def test_exact_normalisation_leaves_zero_where_it_is():
+    value, gradient = jax.value_and_grad(lambda x: jnp.sum(normalize_exactly(x)))(
+        jnp.zeros(3)
+    )
+    assert float(value) == 0
+    assert np.all(np.asarray(gradient) == 0)

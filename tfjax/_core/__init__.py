@@ -15,6 +15,7 @@ from ._numerics import (
     log1p_over as log1p_over,
     matmul as matmul,
     normalize as normalize,
+    normalize_exactly as normalize_exactly,
     safe_norm as safe_norm,
     sinc_sqrt as sinc_sqrt,
     widen as widen,

@@ -33,6 +33,19 @@ def normalize(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
     return jnp.where(zero, jnp.zeros_like(x), x / norm)
 
 
+def normalize_exactly(x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
+    """[`normalize`][] whose length is 1 within the rounding of its entries alone."""
+    y = normalize(x)
+    square = y * y
+    # |y|^2 - 1 to more digits than y has: the leading half of every square lies on a
+    # grid, so that its sum is exact, and the rest is small.
+    grid = 2.0 ** (jnp.finfo(y.dtype).nmant // 2)
+    high = jnp.round(square * grid) / grid
+    over = jnp.sum(high, axis=-1, keepdims=True) - 1
+    over = over + jnp.sum(square - high, axis=-1, keepdims=True)
+    return y - jax.lax.stop_gradient(0.5 * over) * y
+
+
 def safe_norm(x: Float[Array, "*batch d"]) -> Float[Array, "*batch"]:
     """`|x|` over the last axis, with gradient 0 at `x = 0`."""
     scale = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=-1, keepdims=True))

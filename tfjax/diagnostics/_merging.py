@@ -50,7 +50,7 @@ def merge_times(
     Source: own.
     """
     ts, xs = _trajectory(ts, xs)
-    counts = jax.lax.map(lambda x: count_clusters(x, threshold), xs)
+    counts = _counts_along(xs, as_float("threshold", threshold))
     most = jnp.arange(1, xs.shape[1] + 1)
     reached = (counts[None, :] <= most[:, None]) & (counts[None, :] > 0)
     late = jnp.broadcast_to(ts[None, :], reached.shape)
@@ -91,6 +91,11 @@ def merge_events(
     """
     ts, xs = _trajectory(ts, xs)
     return label_merges(ts, _labels_along(xs, as_float("threshold", threshold)))
+
+
+@jax.jit  # or a loop outside jit is compiled anew by every call
+def _counts_along(xs, threshold):
+    return jax.lax.map(lambda x: count_clusters(x, threshold), xs)
 
 
 @jax.jit

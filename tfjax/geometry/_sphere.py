@@ -6,7 +6,13 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from .._core import cos_sqrt, normalize, safe_norm, sinc_sqrt
+from .._core import (
+    cos_sqrt,
+    normalize,
+    normalize_exactly,
+    safe_norm,
+    sinc_sqrt,
+)
 from ._base import AbstractManifold, check_dimension, checked
 
 
@@ -59,7 +65,7 @@ class Sphere(AbstractManifold):
     @checked
     def project(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         """`x / |x|`; the origin stays where it is, with zero gradient."""
-        return normalize(x)
+        return normalize_exactly(x)
 
     @checked
     def projectable(self, x: Float[Array, "*batch d"]) -> Bool[Array, "*batch"]:
@@ -80,7 +86,7 @@ class Sphere(AbstractManifold):
         """`cos|v| x + sin|v| v/|v|`, for the part of `v` that is tangent at `x`."""
         v = self.tangent(x, v)
         square = jnp.sum(v * v, axis=-1, keepdims=True)
-        return normalize(cos_sqrt(square) * x + sinc_sqrt(square) * v)
+        return normalize_exactly(cos_sqrt(square) * x + sinc_sqrt(square) * v)
 
     @checked
     def log(
@@ -141,7 +147,7 @@ class Sphere(AbstractManifold):
         self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]
     ) -> Float[Array, "*batch d"]:
         """`(x + v) / |x + v|`."""
-        return normalize(x + v)
+        return normalize_exactly(x + v)
 
     @checked
     def embed(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch m"]:
