@@ -234,4 +234,5 @@ def _merge_table(ts, labels, events, text) -> str:
         count = len(clusters_of(labels[k]))
         parts = [group(part, text.words, 3) for part in event.parts]
         lines.append(f"     {event.time:>7.3g}  {count:>8}  {' + '.join(parts)}")
+    lines.append("     (merges of two single words are left out)")
     return "\n".join(lines)

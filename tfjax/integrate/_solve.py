@@ -45,7 +45,7 @@ def solve(
     r"""Integrates `dy/dt = field(t, y, args)` from `t0` to `t1`.
 
     The whole solve is compiled once per field, shapes and solver; new values of the
-    state, parameters, times or tolerances reuse it.
+    state, the parameters, the times, `rtol` and `atol` reuse it.
 
     **Arguments:**
 
