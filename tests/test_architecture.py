@@ -362,7 +362,7 @@ def test_the_checks_see_the_package():
     assert {"_core", "geometry", "attention"} <= seen
     public = public_definitions(PACKAGE)
     assert "tfjax.geometry._sphere.Sphere" in public
-    assert "tfjax.attention._dense.attend" in public
+    assert "tfjax.attention._softmax.attend" in public
 
 
 # --- The checks themselves ------------------------------------------------------------

@@ -238,94 +238,6 @@ def test_causal_row_i_is_attention_over_the_first_i_plus_1_tokens(tokens, tol):
         close(whole[i : i + 1], weights @ v[: i + 1], tol.identity)
 
 
-def test_s01_a_row_without_a_permitted_key_gives_0_with_gradient_0():
-    logits = jnp.asarray([[0.5, -0.2], [1.0, 2.0]], jnp.float32)
-    mask = np.array([[True, True], [False, False]])
-    eye = jnp.eye(2, dtype=jnp.float32)
-    weights = jnp.exp(log_weights(logits, eye, beta=1.0, mask=mask))
-    np.testing.assert_allclose(weights[0], [0.668188, 0.331812], rtol=0, atol=1e-6)
-    np.testing.assert_array_equal(weights[1], [0, 0])
-
-    def first_row(logits):
-        return jnp.sum(attend(logits, eye, eye, beta=1.0, mask=mask)[0] ** 2)
-
-    out = attend(logits, eye, eye, beta=1.0, mask=mask)
-    np.testing.assert_allclose(out[0], [0.668188, 0.331812], rtol=0, atol=1e-6)
-    np.testing.assert_array_equal(out[1], [0, 0])
-    gradient = np.asarray(jax.jit(jax.grad(first_row))(logits))
-    expected = 2 * 0.668188 * 0.331812 * (0.668188 - 0.331812)  # 2 w1 w2 (w1 - w2)
-    np.testing.assert_allclose(gradient[0], [expected, -expected], rtol=0, atol=2e-6)
-    np.testing.assert_array_equal(gradient[1], [0, 0])
-
-
-def test_s01_an_empty_row_has_gradient_0_in_every_argument(tokens):
-    def second_row(q, k, v, beta):
-        mask = np.zeros((N_Q, N_K), bool)
-        mask[0] = True
-        return jnp.sum(attend(q, k, v, beta=beta, mask=mask)[1:] + 1.0)
-
-    gradients = jax.jit(jax.grad(second_row, (0, 1, 2, 3)))(*tokens, 0.7)
-    assert all((np.asarray(g) == 0).all() for g in gradients)
-
-
-def test_s02_causal_and_padding_together():
-    x = jnp.asarray([[9.0, 9.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], jnp.float32)
-    exists = np.array([False, True, True, True])
-    mask = np.asarray(Causal()(4, 4)) & exists[None, :] & exists[:, None]
-    run = lambda x: attend(x, x, x, beta=1.0, mask=mask)
-    alone = attend(x[1:], x[1:], x[1:], beta=1.0, mask=Causal()(3, 3))
-    np.testing.assert_allclose(run(x)[1:], alone, rtol=0, atol=1e-6)
-    np.testing.assert_array_equal(run(x)[0], [0, 0])
-    gradient = jax.jit(jax.grad(lambda x: jnp.sum(run(x)[1:] ** 2)))(x)
-    np.testing.assert_array_equal(gradient[0], [0, 0])
-    assert (np.asarray(gradient[1:]) != 0).any()
-
-
-def test_s03_padding_behind_a_mask_changes_nothing_and_zeros_without_one_do():
-    x = np.random.default_rng(3).standard_normal((4, 3)).astype(np.float32)
-    x /= np.linalg.norm(x, axis=1, keepdims=True)
-    padded = np.concatenate([x, np.zeros((3, 3), np.float32)])
-    exists = np.array([True] * 4 + [False] * 3)
-    run = functools.partial(compiled(attend), beta=1.0)
-    alone = run(x, x, x)
-    masked = run(padded, padded, padded, mask=exists)
-    np.testing.assert_allclose(masked[:4], alone, rtol=0, atol=1e-6)
-    unmasked = run(padded, padded, padded)
-    assert np.abs(unmasked[:4] - alone).max() > 0.1
-
-
-@functools.cache
-def of_the_first_four(chunk_size):
-    """The first four rows of every kernel of x with itself, and a gradient."""
-
-    def loss(x, mask):
-        given = {"beta": 1.0, "mask": mask}
-        out = attend(x, x, x, chunk_size=chunk_size, **given)[:4]
-        weights, sums = log_weights(x, x, **given)[:4], kernel_sum(x, x, x, **given)[:4]
-        loss = jnp.sum(out**2) + jnp.sum(sums) + jnp.sum(jnp.exp(weights) ** 2)
-        return loss, (out, weights, sums)
-
-    return jax.jit(jax.grad(loss, has_aux=True))
-
-
-@pytest.mark.parametrize("garbage", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("kind", ["keys", "pairs", "pairs in chunks"])
-def test_s04_garbage_in_padded_rows_does_not_leak(kind, garbage):
-    x = np.random.default_rng(4).standard_normal((4, 3)).astype(np.float32)
-    padded = np.concatenate([x, np.full((3, 3), garbage, np.float32)])
-    exists = np.array([True] * 4 + [False] * 3)
-    mask = exists if kind == "keys" else exists[:, None] & exists[None, :]
-    chunk_size = 2 if kind == "pairs in chunks" else None
-    got, (out, weights, sums) = of_the_first_four(chunk_size)(padded, mask)
-    want, alone = of_the_first_four(chunk_size)(x, None)
-    close(out, alone[0], 1e-6)
-    close(weights[:, :4], alone[1], 2e-6)
-    assert (np.asarray(weights[:, 4:]) == -np.inf).all()
-    close(sums, alone[2], 2e-6)
-    close(got[:4], want, 5e-6)
-    np.testing.assert_array_equal(got[4:], np.zeros((3, 3)))
-
-
 @pytest.mark.parametrize("place", ["key", "value", "query"])
 @pytest.mark.parametrize("chunk_size", [None, 3])
 def test_nan_in_a_permitted_row_reaches_the_rows_that_see_it_and_only_these(
@@ -362,20 +274,6 @@ def test_nan_without_a_mask_is_not_hidden(tokens):
 # --- Numerics -------------------------------------------------------------------------
 
 
-def test_s05_a_row_of_minus_inf_has_log_weights_minus_inf_and_gradient_0(tokens):
-    q, k, _ = tokens
-    mask = pair_mask()
-
-    def row(q, k, prior):
-        out = log_weights(q, k, beta=0.7, log_prior=prior, mask=mask)[3]
-        return jnp.sum(out), out
-
-    gradient = jax.jit(jax.grad(row, (0, 1, 2), has_aux=True))
-    gradients, out = gradient(q, k, np.zeros(N_K, q.dtype))
-    assert (np.asarray(out) == -np.inf).all()
-    assert all((np.asarray(g) == 0).all() for g in gradients)
-
-
 def test_a_prior_of_minus_inf_everywhere_is_a_row_that_sees_nothing(tokens):
     q, k, v = tokens
     prior = np.zeros((N_Q, N_K), q.dtype)
@@ -390,61 +288,6 @@ def test_a_prior_of_minus_inf_everywhere_is_a_row_that_sees_nothing(tokens):
     np.testing.assert_array_equal(out[2], np.zeros(D_V))
     assert all(np.isfinite(g).all() for g in gradients)
     np.testing.assert_array_equal(gradients[0][2], np.zeros(D))
-
-
-@pytest.mark.parametrize("beta", [1e3, 1e6])
-def test_s06_a_very_large_beta_picks_the_nearest_key(beta):
-    x = jnp.asarray([[1.0, 0.0], [0.6, 0.8]], jnp.float32)
-    out = attend(x, x, jnp.eye(2, dtype=jnp.float32), beta=beta)
-    np.testing.assert_array_equal(out, np.eye(2))
-    weights = jnp.exp(log_weights(x, x, beta=beta))
-    np.testing.assert_allclose(jnp.sum(weights, axis=1), [1, 1], rtol=0, atol=1e-6)
-    loss = lambda x, beta: jnp.sum(jnp.sin(attend(x, x, x, beta=beta)))
-    gradients = jax.jit(jax.grad(loss, (0, 1)))(x, beta)
-    assert all(np.isfinite(g).all() for g in gradients)
-
-
-@pytest.mark.parametrize("chunk_size", [None, 1])
-def test_s07_a_score_product_that_overflows_float16_does_no_harm(chunk_size):
-    q = jnp.full((1, 64), 40.0, jnp.float16)
-    k = jnp.stack([jnp.full(64, 40.0, jnp.float16), jnp.full(64, 39.0, jnp.float16)])
-    out = attend(q, k, jnp.eye(2, dtype=jnp.float16), chunk_size=chunk_size)
-    assert out.dtype == jnp.float16
-    np.testing.assert_array_equal(out, [[1.0, 0.0]])
-    # The scaled logits are 12800 and 12480: 320 apart.
-    np.testing.assert_allclose(log_weights(q, k), [[0.0, -320.0]], rtol=1e-3)
-
-
-def test_s07_a_score_product_beyond_float32_is_scaled_before_it_is_formed():
-    q = jnp.full((1, 1), 1e20, jnp.float32)
-    k = jnp.asarray([[1e20], [0.9e20]], jnp.float32)
-    out = attend(q, k, jnp.eye(2, dtype=jnp.float32), beta=1e-30)
-    np.testing.assert_array_equal(out, [[1.0, 0.0]])
-
-
-def test_s08_float64_is_computed_in_float64():
-    if not jax.config.jax_enable_x64:
-        pytest.skip("needs JAX_ENABLE_X64: there is no float64 without it")
-    x = np.array([[1.0, 2.0], [0.5, -1.0]])
-    weights, _ = numpy_weights(x, x, 1 / np.sqrt(2))
-    for chunk_size in (None, 1):
-        out = attend(x, x, x, chunk_size=chunk_size)
-        assert out.dtype == jnp.float64
-        assert np.abs(out - weights @ x).max() < 1e-14
-
-
-@pytest.mark.parametrize(
-    ("logits", "expected"), [([0.0, -500.0], 0.0), ([0.0, 0.0], np.log(2))]
-)
-def test_s09_the_entropy_of_one_hot_weights_is_0_with_gradient_0(logits, expected):
-    def entropy(logits):
-        log = log_weights(jnp.ones((1, 1), jnp.float32), logits[:, None], beta=1.0)
-        return -jnp.sum(jnp.exp(log) * log)
-
-    logits = jnp.asarray(logits, jnp.float32)
-    value, gradient = jax.jit(jax.value_and_grad(entropy))(logits)
-    assert abs(float(value) - expected) < 1e-6
-    np.testing.assert_array_equal(gradient, [0, 0])
 
 
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])

@@ -5,7 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfjax.attention import Causal, resolve_mask
+from tfjax.attention import (
+    Causal,
+    TopK,
+    Window,
+    attend,
+    existing_tokens,
+    log_weights,
+    resolve_mask,
+)
 
 
 EXISTS = np.array([True, False, True])
@@ -17,6 +25,25 @@ def test_causal_lets_i_see_j_up_to_i_and_has_no_leaves():
     np.testing.assert_array_equal(Causal()(3, 3), TRIANGLE)
     np.testing.assert_array_equal(Causal()(2, 3), TRIANGLE[:2])
     assert jax.tree.leaves(Causal()) == []
+
+
+@pytest.mark.parametrize("w", [0, 1, 3])
+def test_a_window_lets_i_see_j_as_far_as_w_and_has_no_leaves(w):
+    i, j = np.arange(5)[:, None], np.arange(4)[None, :]
+    np.testing.assert_array_equal(Window(w)(5, 4), np.abs(i - j) <= w)
+    assert jax.tree.leaves((Window(w), TopK(2))) == []
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("bad", [-1, 1.5, True, "2"])
+def test_a_width_and_a_number_of_keys_are_integers(bad):
+    message = f"`w` must be an integer of at least 0, but was {bad!r}"
+    with pytest.raises(ValueError, match=message):
+        Window(bad)
+    with pytest.raises(
+        ValueError, match=f"`k` must be a positive integer, but was {bad!r}"
+    ):
+        TopK(bad)
 
 
 def test_no_mask_restricts_nothing():
@@ -69,3 +96,46 @@ def test_bad_masks_are_refused():
         resolve_mask(EXISTS, 4)
     with pytest.raises(ValueError, match=r"was of shape \(3, 3\)"):
         resolve_mask((Causal(), PAIRS), 4)
+
+
+def test_existing_tokens_are_found_without_looking_at_pairs():
+    other = np.array([True, True, False])
+    mask = (Causal(), (EXISTS, TopK(2)), PAIRS, Window(1), other, lambda n, m: 1 / 0)
+    np.testing.assert_array_equal(existing_tokens(mask, 3), EXISTS & other)
+    for mask in (None, (), Causal(), (PAIRS, TopK(1))):
+        assert existing_tokens(mask, 3) is None
+    found = jax.make_jaxpr(lambda e: existing_tokens((Causal(), e), 1000))(
+        np.ones(1000, bool)
+    )
+    assert all(out.aval.size <= 1000 for eqn in found.eqns for out in eqn.outvars)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_bad_masks_are_refused_wherever_they_are_read():
+    x = jnp.ones((3, 2))
+    for bad, message in (
+        (np.ones(3), "`mask` must be boolean, but was of dtype float"),
+        (
+            np.ones(4, bool),
+            r"must have shape \(3,\) or \(3, 3\).*, but was of shape \(4,\)",
+        ),
+        ((Causal(), np.ones((3, 4), bool)), r"but was of shape \(3, 4\)"),
+        ("causal", "`mask` must be boolean, or a mask module, but was 'causal'"),
+    ):
+        for read in (
+            lambda mask: attend(x, x, x, mask=mask),
+            lambda mask: log_weights(x, x, mask=mask),
+            lambda mask: existing_tokens(mask, 3),
+            lambda mask: resolve_mask(mask, 3),
+        ):
+            with pytest.raises(ValueError, match=message):
+                read(bad)
+    with pytest.raises(ValueError, match="must be known without the scores"):
+        resolve_mask((EXISTS, TopK(1)), 3)
+
+
+def test_attend_reads_what_resolve_mask_reads():
+    x = jnp.asarray(np.random.default_rng(0).standard_normal((3, 2)))
+    seen = np.asarray(resolve_mask((Causal(), EXISTS, PAIRS), 3)[1])
+    weights = np.asarray(log_weights(x, x, mask=((Causal(), EXISTS), PAIRS)))
+    np.testing.assert_array_equal(weights[EXISTS] > -np.inf, seen[EXISTS])
