@@ -198,7 +198,7 @@ def test_a05_five_tokens_rest_at_the_level_of_two_and_three_of_five():
     assert longest.level == pytest.approx(13 / 25, abs=1e-3)
     assert longest.level == pytest.approx(0.5204, abs=5e-5)
     assert longest.start < 5.2  # the last of the early merges
-    assert 300 < longest.end < 328.364063  # the exit
+    assert 290 < longest.end < 328.364063  # it rises before the exit
     assert energy_staircase(ts, energies, ratio=1.15)[-1].level == pytest.approx(1.0)
 
 
