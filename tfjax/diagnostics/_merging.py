@@ -104,6 +104,24 @@ def _labels_along(xs, threshold):
     return jax.lax.map(lambda x: cluster_labels(x, threshold), xs)
 
 
+def labels_of(
+    ts: Float[ArrayLike, " t"],
+    xs: Float[ArrayLike, "t n d"] | Int[ArrayLike, "t n"],
+    threshold: Float[ArrayLike, ""] | float,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Times (t,) and labels (t, n), of tokens (t, n, d) or labels that are at hand."""
+    if np.ndim(xs) != 2:
+        times, states = _trajectory(ts, xs)
+        labels = _labels_along(states, as_float("threshold", threshold))
+        return np.asarray(times), np.asarray(labels)
+    times, labels = np.asarray(ts), np.asarray(xs)
+    fits = times.ndim == 1 and labels.shape[:1] == times.shape and labels.size
+    if not fits or labels.dtype.kind not in "iu":
+        rule = "be tokens (t, n, d) or integer labels (t, n), a row for each of ts"
+        raise must("xs", rule, f"{labels.dtype} of shape {labels.shape}")
+    return times, labels
+
+
 def label_merges(
     ts: Float[ArrayLike, " t"], labels: Int[ArrayLike, "t n"]
 ) -> list[Merge]:
