@@ -41,37 +41,6 @@ def test_members_equal_their_solo_runs(tokens, alone, batch_size, tol):
     assert dfx.is_okay(sol.result).shape == (6,)
 
 
-@pytest.mark.parametrize("batch_size", [1, 6])
-def test_s16_s17_failed_members_are_reported_and_touch_no_neighbour(tokens, batch_size):
-    bad = tokens.at[1, 0, 0].set(jnp.nan).at[4, 2].set(0.0)
-    run = lambda x0: tfjax.solve_ensemble(
-        self_attention, x0, ARGS, batch_size=batch_size, max_steps=100, **KWARGS
-    )
-    found, healthy = run(bad), run(tokens)
-    good = np.array([0, 2, 3, 5])
-    np.testing.assert_array_equal(dfx.is_okay(found.result), [1, 0, 1, 1, 0, 1])
-    np.testing.assert_array_equal(found.ys[good], healthy.ys[good])
-
-
-@pytest.mark.parametrize("batch_size", [1, 2])
-def test_s16_accuracy_does_not_depend_on_the_neighbours(batch_size):
-    """S16: a member of y' = -a y is the same beside a stiff one as beside its like."""
-    decay = lambda t, y, a: -a * y
-    kwargs = {"t1": 1.0, "rtol": 1e-3, "atol": 1e-3}
-
-    def first(*rates):
-        axes = {"in_axes": (None, 0), "batch_size": batch_size}
-        args = jnp.array(rates)
-        return tfjax.solve_ensemble(decay, jnp.ones(1), args, **axes, **kwargs).ys[0]
-
-    solo = tfjax.solve(decay, jnp.ones(1), jnp.asarray(1.0), **kwargs).ys
-    beside_stiff = first(1.0, 200.0)
-    np.testing.assert_array_equal(beside_stiff, first(1.0, 1.0))
-    # Another program rounds otherwise, which adaptive steps amplify in float32.
-    atol = 1e-7 if jax.config.jax_enable_x64 else 1e-5
-    np.testing.assert_allclose(beside_stiff, solo, atol=atol)
-
-
 def test_throw_names_the_members_that_failed(tokens):
     bad = tokens.at[1, 0, 0].set(jnp.nan).at[4, 2].set(0.0)
     text = r"2 of 6 members failed \(numbers 1, 4\)\. Member 1: .* not finite"

@@ -143,20 +143,6 @@ def test_repulsive_field_alone_is_stable_off_the_sphere():
     assert off_sphere(sol.ys) < 1e-4
 
 
-def test_s13_rotation_returns_to_the_exact_angle():
-    """S13: one token, V a rotation: the flow turns it by t radians."""
-    x0, rotation = jnp.array([[1.0, 0.0]]), jnp.array([[0.0, -1.0], [1.0, 0.0]])
-    args = AttentionParams(beta=3.0, value=rotation)
-    ts = jnp.linspace(0, 10, 11)
-    kwargs = {"t1": 10.0, "ts": ts, "manifold": Sphere(2)}
-    euler = tfjax.solve(self_attention, x0, args, dt0=0.1, solver=dfx.Euler(), **kwargs)
-    assert off_sphere(euler.ys) < 1e-5
-    tsit5 = tfjax.solve(self_attention, x0, args, dt0=0.1, **kwargs)
-    exact = jnp.stack([jnp.cos(ts), jnp.sin(ts)], axis=1)[:, None]
-    np.testing.assert_allclose(tsit5.ys, exact, atol=1e-4)
-    np.testing.assert_allclose(tsit5.ys[-1, 0], [-0.83907, -0.54402], atol=1e-4)
-
-
 def test_nontangent_field_gives_its_tangential_part():
     """A constant field e_3 pulls every token to the pole along a great circle."""
     x0 = jnp.array([[1.0, 0.0, 0.0]])

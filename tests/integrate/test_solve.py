@@ -32,54 +32,6 @@ def attention(x0, args=None, **kwargs):
 
 
 class TestTimes:
-    def test_s15_backwards_in_time_gives_exp_1_minus_t(self):
-        ts = jnp.array([1, 0.75, 0.25, 0])
-        for dt0 in (None, 0.01, -0.01):  # the sign follows the direction
-            sol = tfjax.solve(decay, jnp.ones(1), t0=1.0, t1=0.0, ts=ts, dt0=dt0)
-            np.testing.assert_array_equal(sol.ts, ts)
-            exact = np.exp(1 - np.asarray(ts))[:, None]
-            np.testing.assert_allclose(sol.ys, exact, rtol=1e-5)
-
-    def test_s15_forwards_then_backwards_returns(self, tokens, tol):
-        there = attention(tokens, rtol=1e-7, atol=1e-7).ys[-1]
-        back = attention(there, t0=2.0, t1=0.0, rtol=1e-7, atol=1e-7).ys[-1]
-        np.testing.assert_allclose(back, tokens, atol=5e-6 if X64 else 1e-4)
-
-    def test_s18_integers_are_an_exact_subset(self):
-        sol = tfjax.solve(decay, jnp.array([1, 2]), t0=0, t1=1)
-        assert jnp.issubdtype(sol.ys.dtype, jnp.floating)
-        np.testing.assert_allclose(sol.ys[-1], [0.367879, 0.735759], atol=1e-5)
-
-    def test_s18_integer_beta_is_its_float(self, tokens):
-        one = attention(tokens, AttentionParams(beta=2))
-        other = attention(tokens, AttentionParams(beta=2.0))
-        np.testing.assert_array_equal(one.ys, other.ys)
-
-    def test_s19_last_constant_step_ends_at_the_end_time(self):
-        y0 = jnp.ones(1, jnp.float32)
-        kwargs = {"t1": 5.9, "dt0": 1e-4, "ts": [5.9], "max_steps": 60_000}
-        sol = tfjax.solve(decay, y0, **kwargs)
-        assert sol.ts[-1] == np.float32(5.9)
-        np.testing.assert_allclose(sol.ys[-1], 0.0027394, rtol=1e-3)
-
-    def test_s19_step_below_the_spacing_of_the_clock_is_refused(self):
-        with pytest.raises(ValueError, match="`dt0` must be at least 0.000488"):
-            tfjax.solve(decay, jnp.ones(1, jnp.float32), t0=4096.0, t1=4097.0, dt0=1e-4)
-
-    def test_s20_record_of_all_steps_is_told_from_its_tail(self):
-        def record(y0):
-            saveat = dfx.SaveAt(steps=True)
-            sol = tfjax.solve(decay, y0, t1=1.0, dt0=0.25, saveat=saveat, max_steps=16)
-            kept = jnp.arange(16) < sol.stats["num_accepted_steps"]
-            return jnp.where(kept, sol.ys[:, 0], 0.0), kept
-
-        ys, kept = record(jnp.ones(1))
-        assert int(kept.sum()) == 4
-        # The exact mean is that of exp(-t); four steps of Tsit5 are within 1e-6 of it.
-        np.testing.assert_allclose(ys.sum() / 4, 0.556394, atol=1e-4)
-        gradient = jax.grad(lambda y0: record(y0)[0].sum())(jnp.ones(1))
-        np.testing.assert_allclose(gradient, 2.22558, rtol=1e-4)
-
     @pytest.mark.parametrize("dt0", [None, 0.1])
     def test_equal_start_and_end_return_the_state(self, tokens, dt0, tol):
         sol = attention(tokens, t0=1.0, t1=1.0, ts=[1.0, 1.0], dt0=dt0)
@@ -166,22 +118,6 @@ class TestPadding:
 
 
 class TestErrors:
-    def test_s17_nan_in_the_initial_state_is_named_with_its_place(self, tokens):
-        text = r"`y0` must be finite, with no zero row, but was nan at index \(3, 1\)"
-        with pytest.raises(ValueError, match=text):
-            attention(tokens.at[3, 1].set(jnp.nan))
-
-    @pytest.mark.parametrize("dt0", [None, 0.1])
-    def test_s17_nan_without_throw_is_reported_and_costs_one_step(self, tokens, dt0):
-        sol = attention(tokens.at[0, 0].set(jnp.nan), dt0=dt0, throw=False)
-        assert not dfx.is_okay(sol.result)
-        assert int(sol.stats["num_steps"]) <= 1
-
-    def test_s17_nan_inside_jit_is_a_run_time_error_naming_y0(self, tokens):
-        run = eqx.filter_jit(lambda x0: attention(x0).ys)
-        with pytest.raises(RuntimeError, match="`y0` must be finite"):
-            run(tokens.at[0, 0].set(jnp.nan)).block_until_ready()
-
     def test_zero_row_is_named(self, tokens):
         with pytest.raises(ValueError, match=r"no zero row, but was .* at row \(2,\)"):
             attention(tokens.at[2].set(0.0))
@@ -344,44 +280,6 @@ class TestDerivatives:
         h = 1e-5 if X64 else 1e-2
         difference = (order(2.0 + h) - order(2.0 - h)) / (2 * h)
         np.testing.assert_allclose(gradient, difference, rtol=1e-7 if X64 else 1e-2)
-
-    def test_s21_forward_mode_needs_another_adjoint_and_then_agrees(self):
-        def end(y0, adjoint=None):
-            return tfjax.solve(decay, y0, t1=1.0, adjoint=adjoint).ys[-1]
-
-        reverse = jax.jacrev(end)(jnp.ones(1))
-        forward = jax.jacfwd(end)(jnp.ones(1), dfx.ForwardMode())
-        np.testing.assert_allclose(reverse, [[0.367879]], atol=1e-5)
-        np.testing.assert_allclose(forward, reverse, rtol=1e-5)
-
-    def test_s22_gradients_at_intermediate_times_are_exp_minus_2t(self):
-        ts = jnp.array([0.0, 0.5, 1.0, 3.0])
-
-        def ys(y0):
-            field = lambda t, y, args: -2 * y
-            sol = tfjax.solve(field, y0, t1=3.0, ts=ts, rtol=1e-7, atol=1e-7)
-            return sol.ys[:, 0]
-
-        jacobian = jax.jacrev(ys)(jnp.ones(1))[:, 0]
-        np.testing.assert_allclose(jacobian, np.exp(-2 * np.asarray(ts)), atol=1e-5)
-        assert jacobian[0] == 1
-
-
-def test_s24_sweep_over_floats_compiles_once(tokens):
-    traces = []
-
-    def counted(t, x, args):
-        traces.append(1)
-        return self_attention(t, x, args)
-
-    def run(beta, **kwargs):
-        return tfjax.solve(counted, tokens, AttentionParams(beta=beta), **kwargs).ys
-
-    first = run(1.0, t1=1.0, rtol=1e-5)
-    once = len(traces)
-    for beta, t1, rtol in [(2.0, 1.5, 1e-6), (3.0, 2.0, 1e-5), (4.0, 2.5, 1e-4)]:
-        assert not np.array_equal(run(beta, t1=t1, rtol=rtol), first)
-    assert len(traces) == once
 
 
 def test_plain_floats_as_parameters_compile_once():

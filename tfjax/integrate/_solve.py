@@ -67,12 +67,21 @@ def solve(
     - `dt0`: alone, the constant step; with a tolerance, the first step. Its sign
       follows `t1 - t0`.
     - `max_steps`: the solve fails after this many steps; None is no limit.
-    - `adjoint`: how to differentiate; reverse mode if None. Forward mode and second
-      derivatives need `diffrax.DirectAdjoint()` (or `ForwardMode()`).
-    - `event`: a `diffrax.Event` that ends the solve early.
+    - `adjoint`: how to differentiate: `integrate.reverse_mode()` if None,
+      `forward_mode()`, `second_order()`, or any diffrax adjoint. A mode that it does
+      not offer is an error.
+    - `event`: a `diffrax.Event` that ends the solve early, such as
+      `integrate.one_cluster()`; whether it occurred is `diffrax.is_event(.result)`.
+      The last record of `t1=True` is then that of the event.
     - `progress`: show a progress bar: a bool or a diffrax meter.
     - `throw`: raise where the solve fails. If False, look at `.result`, with
       `diffrax.is_okay`; unsaved entries of `.ys` are inf.
+
+    Unsaved records, after an event, a failure, or the last step, are told apart by
+    [`saved`][]. To go on later, solve from the last state: with constant steps the
+    result is that of one solve, to rounding, with adaptive ones to the tolerances. What
+    controllers remember would not make it closer: a solve ends with a step that is
+    cut short, where one solve would have gone on otherwise.
 
     **Returns:** the `diffrax.Solution`, with `.ts` of shape (t,), `.ys` of shape
     (t, n, d), `.stats` and `.result`.

@@ -16,8 +16,9 @@ def reduce_to_span(
     `x = coordinates @ basis` with r = min(n, d). Attention with Q = K = V = I, or
     multiples of it, and any mask, moves every token within the span and sees only inner
     products. So the coordinates obey the same equation in r dimensions, and
-    `solution.ys @ basis` is the solution in d dimensions. It is **not** so for other
-    matrices Q, K, V, nor for a feed-forward part.
+    `solution.ys @ basis` is the solution in d dimensions: to rounding with constant
+    steps, to the tolerances with adaptive ones, whose error norm is a mean over entries.
+    It is **not** so for other matrices Q, K, V, nor for a feed-forward part.
 
     **Arguments:**
 
