@@ -1,0 +1,108 @@
+"""One experiment after another: run, print, write."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from ..figures import save_figure
+from ..figures.paper import EXPERIMENTS, Report, Row, load
+from ._errors import FailedRun
+from ._output import killable, write_json, writing
+from ._versions import versions
+from .reproduce import FILES
+
+
+def reproduce(names: list[str], arguments: argparse.Namespace) -> int:
+    """Runs the experiments in float64; returns the exit code.
+
+    Each is written when it is done, so an interruption leaves the earlier ones whole.
+    """
+    begin = time.perf_counter()
+    wrong: list[str] = []
+    with jax.enable_x64(True):
+        for k, name in enumerate(names):
+            print(
+                f"{k + 1}/{len(names)}  {name}: {EXPERIMENTS[name].title}", flush=True
+            )
+            report, seconds = _run(name, arguments)
+            print(table(report.rows))
+            if report.note:
+                print(f"     {report.note}")
+            _write(name, report, seconds, arguments)
+            path = arguments.out / name
+            print(f"     {path}: {', '.join(FILES)}; {seconds:.1f} s\n", flush=True)
+            wrong += [f"{name}: {row.claim}" for row in report.rows if not row.passed]
+    if len(names) > 1:
+        print(f"{time.perf_counter() - begin:.0f} seconds in all.")
+    if wrong:
+        raise FailedRun("Not as expected: " + "; ".join(wrong) + ".")
+    return 0
+
+
+def _run(name: str, arguments: argparse.Namespace) -> tuple[Report, float]:
+    begin = time.perf_counter()
+    show = _bar(name)
+    try:
+        with killable():
+            report = load(name)(
+                seed=arguments.seed, quick=arguments.quick, progress=show
+            )
+    except (RuntimeError, ValueError) as error:
+        text = str(error).strip().splitlines()[0]
+        raise FailedRun(f"{name} could not be run: {text}") from error
+    finally:
+        show(1.0)
+    return report, time.perf_counter() - begin
+
+
+def _bar(name: str) -> Callable[[float], None]:
+    """A progress bar on a terminal, nothing elsewhere; gone when it is full."""
+    if not sys.stderr.isatty():
+        return lambda fraction: None
+
+    def show(fraction: float) -> None:
+        done = round(30 * min(max(fraction, 0.0), 1.0))
+        text = f"     {name} [{'#' * done}{'.' * (30 - done)}] {100 * fraction:3.0f} %"
+        line = " " * len(text) + "\r" if fraction >= 1 else text
+        print(f"\r{line}", end="", file=sys.stderr, flush=True)
+
+    return show
+
+
+def table(rows: list[Row]) -> str:
+    """The claims, a line each: expected, found, and a mark."""
+    width = max([len(row.claim) for row in rows], default=0)
+    wide = max([len(row.expected) for row in rows] + [len("expected")])
+    lines = [f"     {'':<{width}}  {'expected':>{wide}}  {'found':>12}"]
+    for row in rows:
+        mark = "--" if row.reported else "ok" if row.passed else "FAIL"
+        found = f"{row.found:>12.7g}"
+        lines.append(
+            f"     {row.claim:<{width}}  {row.expected:>{wide}}  {found}  {mark}"
+        )
+    return "\n".join(lines)
+
+
+def _write(
+    name: str, report: Report, seconds: float, arguments: argparse.Namespace
+) -> None:
+    with writing(arguments.out / name, FILES) as scratch:
+        save_figure(report.figure, scratch / "figure.png", dpi=130)
+        np.savez_compressed(scratch / "arrays.npz", **report.data)  # type: ignore[arg-type]
+        quick = " --quick" if arguments.quick else ""
+        content = {
+            "experiment": name,
+            "title": EXPERIMENTS[name].title,
+            "command": f"tfjax reproduce {name}{quick} --seed {arguments.seed}",
+            "parameters": {"quick": arguments.quick, "seed": arguments.seed},
+            "versions": versions(),
+            "rows": [row.as_json() for row in report.rows],
+            "note": report.note,
+            "passed": all(row.passed for row in report.rows),
+            "seconds": round(seconds, 1),
+        }
+        write_json(scratch / "summary.json", content)

@@ -1,0 +1,49 @@
+"""The paper's figures and theorems, an experiment each: data, figure, expected, found.
+
+An experiment is a function `(*, seed=0, quick=False, progress=quiet) -> Report`. With
+`quick` it takes seconds and its tolerances are wider. `EXPERIMENTS` names them all;
+`load(name)` imports one; `tfjax reproduce` runs them.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ._base import Report as Report, Row as Row
+
+
+class Experiment(NamedTuple):
+    """Where an experiment is found, and what it shows in a line."""
+
+    module: str
+    title: str
+
+
+# In the order of the paper. The function in the module has the experiment's name, with
+# underscores.
+EXPERIMENTS: dict[str, Experiment] = {
+    "equiangular": Experiment(
+        "_equiangular", "orthogonal tokens keep one inner product, gamma(t)"
+    ),
+}
+
+
+def load(name: str) -> Callable[..., Report]:
+    """The function of an experiment, by its name.
+
+    **Arguments:**
+
+    - `name`: one of `EXPERIMENTS`.
+
+    **Returns:** the function `(*, seed=0, quick=False, progress=quiet) -> Report`.
+
+    **Raises:** KeyError where there is no such experiment.
+
+    !!! example
+
+        >>> from tfjax.figures.paper import EXPERIMENTS, load
+        >>> all(callable(load(name)) for name in EXPERIMENTS)
+        True
+    """
+    module = importlib.import_module(f".{EXPERIMENTS[name].module}", __name__)
+    return getattr(module, name.replace("-", "_"))

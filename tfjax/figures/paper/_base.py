@@ -1,0 +1,82 @@
+"""What an experiment is: a function that returns claims, arrays and a figure."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._base import Figure
+
+
+class Row(NamedTuple):
+    """A claim beside what was found: `passed` says whether they agree.
+
+    `expected` is a sentence fragment such as "0.52 ± 0.01" or "below 1e-06", and
+    `reported` marks rows that state a measurement and cannot fail.
+    """
+
+    claim: str
+    expected: str
+    found: float
+    passed: bool
+    reported: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """For `summary.json`, which knows no NaN."""
+        found = self.found if math.isfinite(self.found) else None
+        return self._asdict() | {"found": found}
+
+
+def near(claim: str, found: Any, expected: float, tolerance: float) -> Row:
+    """Within a tolerance of the value expected; NaN is not."""
+    value = float(found)
+    text = f"{expected:.7g} ± {tolerance:.2g}"
+    return Row(claim, text, value, abs(value - expected) <= tolerance)
+
+
+def below(claim: str, found: Any, bound: float) -> Row:
+    """Less than a bound; NaN is not."""
+    value = float(found)
+    return Row(claim, f"below {bound:.4g}", value, value < bound)
+
+
+def above(claim: str, found: Any, bound: float) -> Row:
+    """More than a bound; NaN is not."""
+    value = float(found)
+    return Row(claim, f"above {bound:.4g}", value, value > bound)
+
+
+def within(claim: str, found: Any, low: float, high: float) -> Row:
+    """Between two bounds, which count; NaN is not."""
+    value = float(found)
+    return Row(claim, f"{low:.4g} to {high:.4g}", value, low <= value <= high)
+
+
+def reported(claim: str, found: Any, what: str) -> Row:
+    """A measurement beside what others say of it, judged by nobody."""
+    return Row(claim, what, float(found), True, reported=True)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an experiment hands back.
+
+    - `rows`: its claims, expected against found.
+    - `data`: numpy arrays by name: what the figure shows, and more.
+    - `figure`: a matplotlib figure.
+    - `note`: what else a reader should know, such as what differs from the paper.
+    """
+
+    rows: list[Row]
+    figure: Figure
+    data: dict[str, np.ndarray] = field(default_factory=dict)
+    note: str = ""
+
+
+def quiet(fraction: float) -> None:
+    """A progress callback that shows nothing."""
+
+
+Progress = Callable[[float], None]
