@@ -1,0 +1,122 @@
+"""`tfjax reproduce`: what it runs, prints, writes and refuses."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from tfjax.cli import main
+from tfjax.figures import paper
+from tfjax.figures.paper import Experiment
+from tfjax.figures.paper._base import Report, near
+
+
+@pytest.fixture
+def experiments(monkeypatch):
+    """In place of the real ones: one that holds, one that does not, one that breaks."""
+    from matplotlib.figure import Figure
+
+    def make(found):
+        def run(*, seed, quick, progress):
+            progress(0.5)
+            if found is None:
+                raise RuntimeError("The solve stopped.\nMore.")
+            rows = [near("the answer", found, 42.0, 0.5)]
+            data = {"seed": np.asarray(seed), "quick": np.asarray(quick)}
+            return Report(rows, Figure(), data, "A note.")
+
+        return run
+
+    functions = {"holds": make(42.1), "fails": make(41.0), "breaks": make(None)}
+    table = {name: Experiment("_x", f"what {name} in one line") for name in functions}
+    monkeypatch.setattr(paper, "EXPERIMENTS", table)
+    from tfjax.cli import _reproduction
+
+    monkeypatch.setattr(_reproduction, "EXPERIMENTS", table)
+    monkeypatch.setattr(_reproduction, "load", functions.__getitem__)
+
+
+@pytest.mark.usefixtures("experiments")
+def test_the_list_names_every_experiment_in_a_line(capsys):
+    assert main(["reproduce", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["holds", "fails", "breaks"]
+    assert all("in one line" in line for line in lines)
+
+
+@pytest.mark.usefixtures("experiments")
+def test_a_run_prints_its_claims_and_writes_figure_arrays_and_summary(tmp_path, capsys):
+    out = tmp_path / "new"
+    words = ["reproduce", "holds", "--quick", "--seed", "3", "--out", str(out)]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "the answer" in text
+    assert "42 ± 0.5" in text
+    assert "ok" in text
+    assert "A note." in text
+    files = sorted(path.name for path in (out / "holds").iterdir())
+    assert files == ["arrays.npz", "figure.png", "summary.json"]
+    summary = json.loads((out / "holds" / "summary.json").read_text())
+    assert summary["passed"] is True
+    assert summary["rows"][0]["found"] == 42.1
+    assert summary["command"] == "tfjax reproduce holds --quick --seed 3"
+    with np.load(out / "holds" / "arrays.npz") as arrays:
+        assert int(arrays["seed"]) == 3
+        assert bool(arrays["quick"])
+
+
+@pytest.mark.usefixtures("experiments")
+def test_a_claim_that_does_not_hold_makes_the_command_fail_after_writing(
+    tmp_path, capsys
+):
+    assert main(["reproduce", "fails", "holds", "--out", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert "FAIL" in captured.out
+    assert captured.err == "Not as expected: fails: the answer.\n"
+    for name in ("fails", "holds"):
+        assert (tmp_path / name / "summary.json").exists()
+    summary = json.loads((tmp_path / "fails" / "summary.json").read_text())
+    assert summary["passed"] is False
+
+
+@pytest.mark.usefixtures("experiments")
+def test_an_experiment_that_breaks_writes_nothing_and_says_which(tmp_path, capsys):
+    assert main(["reproduce", "breaks", "--out", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert error.endswith("breaks could not be run: The solve stopped.\n")
+    assert not (tmp_path / "breaks").exists()
+
+
+@pytest.mark.usefixtures("experiments")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "An experiment must be named, or --all"),
+        (["none"], "`NAME` must be of holds, fails, breaks, but was none."),
+        (["holds", "--all"], "Names must not be given beside --all."),
+    ],
+)
+def test_what_cannot_be_run_is_refused(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *words]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("experiments")
+def test_results_are_replaced_only_with_force(tmp_path, capsys):
+    words = ["reproduce", "holds", "--out", str(tmp_path)]
+    assert main(words) == 0
+    assert main(words) == 2
+    assert "(or be given with --force)" in capsys.readouterr().err
+    assert main([*words, "--force"]) == 0
+
+
+@pytest.mark.usefixtures("experiments")
+def test_the_progress_bar_is_shown_on_a_terminal_only(tmp_path, monkeypatch, capsys):
+    main(["reproduce", "holds", "--out", str(tmp_path)])
+    assert "%" not in capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    main(["reproduce", "holds", "--out", str(tmp_path), "--force"])
+    assert " 50 %" in capsys.readouterr().err

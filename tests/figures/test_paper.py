@@ -1,0 +1,65 @@
+"""Every experiment in its quick form: its claims hold, its figure is whole."""
+
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from tfjax.figures.paper import EXPERIMENTS, Report, load
+from tfjax.figures.paper._base import above, below, near, reported, within
+
+
+@pytest.mark.skipif(not jax.config.jax_enable_x64, reason="experiments are in float64")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_the_claims_of_the_quick_experiment_hold(name):
+    fractions = []
+    report = load(name)(seed=0, quick=True, progress=fractions.append)
+    assert isinstance(report, Report)
+    assert [row.claim for row in report.rows if not row.passed] == []
+    assert any(not row.reported for row in report.rows)
+    claims = [row.claim for row in report.rows]
+    assert len(set(claims)) == len(claims)
+    for key, array in report.data.items():
+        assert isinstance(array, np.ndarray), key
+    for axes in report.figure.axes:
+        if axes.get_label() != "<colorbar>" and axes.axison:
+            assert axes.get_xlabel() or axes.name == "3d" or axes.get_title()
+    assert fractions == sorted(fractions)
+    assert all(0 <= fraction <= 1 for fraction in fractions)
+    assert load(name).__doc__
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_has_a_title_of_one_line(name):
+    title = EXPERIMENTS[name].title
+    assert 10 < len(title) < 80
+    assert not title.endswith(".")
+    assert name == name.lower()
+
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("row", "passed"),
+    [
+        (near("a", 1.05, 1.0, 0.1), True),
+        (near("a", 1.15, 1.0, 0.1), False),
+        (near("a", NAN, 1.0, 0.1), False),
+        (below("a", 0.5, 1.0), True),
+        (below("a", 1.0, 1.0), False),
+        (below("a", NAN, 1.0), False),
+        (above("a", 1.5, 1.0), True),
+        (above("a", NAN, 1.0), False),
+        (within("a", 1.0, 1.0, 2.0), True),
+        (within("a", 2.5, 1.0, 2.0), False),
+        (within("a", NAN, 1.0, 2.0), False),
+        (reported("a", NAN, "about 3"), True),
+    ],
+)
+def test_a_row_passes_where_the_claim_holds_and_never_for_nan(row, passed):
+    assert row.passed is passed
+    json = row.as_json()
+    assert json["found"] is None or math.isfinite(json["found"])
