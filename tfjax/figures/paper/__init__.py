@@ -22,8 +22,17 @@ class Experiment(NamedTuple):
 # In the order of the paper. The function in the module has the experiment's name, with
 # underscores.
 EXPERIMENTS: dict[str, Experiment] = {
+    "energy-identities": Experiment(
+        "_identities", "how the energy rises along attention, and when it does not"
+    ),
     "equiangular": Experiment(
         "_equiangular", "orthogonal tokens keep one inner product, gamma(t)"
+    ),
+    "rescaled-limits": Experiment(
+        "_rescaled", "tokens without LayerNorm end on polygons and lines, rescaled"
+    ),
+    "normalization": Experiment(
+        "_normalization", "the law of clustering of each place of LayerNorm"
     ),
 }
 
