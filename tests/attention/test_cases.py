@@ -46,7 +46,8 @@ def run(way, function, *arrays):
 
 
 def random(*shape, seed=0, dtype=jnp.float32):
-    values = np.random.default_rng((seed, *shape)).standard_normal(shape)
+    seeds = [*np.atleast_1d(seed), *shape]
+    values = np.random.default_rng(seeds).standard_normal(shape)
     return jnp.asarray(values, dtype)
 
 

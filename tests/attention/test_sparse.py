@@ -27,7 +27,8 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def random(*shape, seed=0):
-    values = np.random.default_rng((seed, *shape)).standard_normal(shape)
+    seeds = [*np.atleast_1d(seed), *shape]
+    values = np.random.default_rng(seeds).standard_normal(shape)
     return jnp.asarray(values, DTYPE)
 
 
