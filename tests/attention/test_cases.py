@@ -46,7 +46,8 @@ def run(way, function, *arrays):
 
 
 def random(*shape, seed=0, dtype=jnp.float32):
-    values = np.random.default_rng((seed, *shape)).standard_normal(shape)
+    seeds = [*np.atleast_1d(seed), *shape]
+    values = np.random.default_rng(seeds).standard_normal(shape)
     return jnp.asarray(values, dtype)
 
 
@@ -542,13 +543,14 @@ def test_S28_holds_for_every_2_by_2_cost(symmetric, seed, regularisation, consta
 
 # --- S29: Sinkhorn stops before it converges ------------------------------------------
 
-LIMITS = (1, 3, 10, 30, 100, 1000)
+LIMITS = (1, 4, 20, 1000)
+TINY = 1e-12  # below rounding: none of them stops early
 
 
 @functools.cache
 def scaled(max_steps, symmetric):
     return jax.jit(
-        functools.partial(sinkhorn, tol=1e-5, max_steps=max_steps, symmetric=symmetric)
+        functools.partial(sinkhorn, tol=TINY, max_steps=max_steps, symmetric=symmetric)
     )
 
 
@@ -560,7 +562,7 @@ def residual(out):
 
 @ways
 def test_S29_the_sums_are_within_the_tolerance_or_it_says_so(way):
-    for seed in range(4):
+    for seed in (0, 3):  # the second one needs more than 1000 steps
         logits = 5 * random(5, 5, seed=seed)
         out = run(way, functools.partial(sinkhorn, tol=1e-5), logits)
         error = max(float(out.row_error), float(out.column_error))
@@ -576,6 +578,14 @@ def test_S29_more_steps_never_raise_the_residual(symmetric, seed):
     errors = [max(float(out.row_error), float(out.column_error)) for out in outs]
     assert all(after <= before for before, after in itertools.pairwise(errors))
     for limit, out, error in zip(LIMITS, outs, errors, strict=True):
-        assert bool(out.converged) == (error <= 1e-5)
+        assert bool(out.converged) == (error <= TINY)
         assert int(out.steps) <= limit
         near(error, residual(out), 3e-6)
+
+
+def test_S29_what_was_found_before_a_bad_step_is_kept():
+    logits = 5 * random(5, 5, seed=104)  # the third step goes from 0.311 to 0.317
+    two, three = (sinkhorn(logits, symmetric=True, max_steps=m) for m in (2, 3))
+    np.testing.assert_array_equal(three.log_weights, two.log_weights)
+    near(three.row_error, residual(three), 1e-6)
+    assert int(three.steps) == 3

@@ -27,7 +27,8 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def random(*shape, seed=0):
-    values = np.random.default_rng((seed, *shape)).standard_normal(shape)
+    seeds = [*np.atleast_1d(seed), *shape]
+    values = np.random.default_rng(seeds).standard_normal(shape)
     return jnp.asarray(values, DTYPE)
 
 
@@ -60,7 +61,10 @@ def test_the_error_is_at_most_twice_the_dropped_mass_times_the_largest_value(
     full, part, dropped = full_and_part(mask)(q, k, v, jnp.asarray(beta, DTYPE))
     radius = np.linalg.norm(v, axis=1).max()
     error = np.linalg.norm(full - part, axis=1)
-    assert (error <= 2 * dropped * radius + 20 * jnp.finfo(DTYPE).eps).all()
+    # The weights are as good as the logits, and those are computed twice.
+    logits = 1 + beta * float(np.abs(q @ k.T).max())
+    rounding = 8 * float(jnp.finfo(DTYPE).eps) * logits * radius
+    assert (error <= 2 * dropped * radius + rounding).all()
 
 
 @pytest.mark.parametrize("top", [N, N + 1, 1000])
@@ -103,8 +107,8 @@ def test_the_gradient_of_top_k_is_that_of_the_kernel_of_what_it_picked(tol):
     q, k, v = (random(N, D, seed=i) for i in range(3))
     picked = np.asarray(log_weights(q, k, mask=TopK(3))) > -np.inf
     total = lambda q, k, v, mask: jnp.sum(jnp.sin(attend(q, k, v, mask=mask)))
-    got = jax.grad(total, (0, 1, 2))(q, k, v, TopK(3))
-    want = jax.grad(total, (0, 1, 2))(q, k, v, picked)
+    gradient = jax.jit(jax.grad(total, (0, 1, 2)))
+    got, want = gradient(q, k, v, TopK(3)), gradient(q, k, v, picked)
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, atol=5 * tol.identity)
 

@@ -99,19 +99,12 @@ def _tangents(problem, q, k, v, prior, out, moved):
     dq, dk, dv, dprior = moved
     dead = None if problem.permits.nothing else jnp.isnan(out.total)
     if dead is not None:
-        zero, one = jnp.zeros((), q.dtype), jnp.ones((), q.dtype)
-        mean, top, total = out
-        out = Rows(
-            jnp.where(dead, zero, mean),
-            jnp.where(dead, zero, top),
-            jnp.where(dead, one, total),
-        )
+        # Weights of 0; and what is NaN by right has gradient 0, see the end.
+        fill = lambda value, array: jnp.where(dead, jnp.asarray(value, q.dtype), array)
+        out = Rows(fill(0, out.mean), fill(jnp.inf, out.top), fill(1, out.total))
 
     def chunk(queries, keys, pairs, ok, _):
         q, out = queries["q"], queries["out"]
-        if dead is not None:
-            alive = ~queries["dead"]
-            ok = alive if ok is None else ok & alive
         logits = _logits(q, keys, pairs, ok)
         weights = jnp.exp(logits - out.top) / out.total
         change = []
@@ -132,6 +125,9 @@ def _tangents(problem, q, k, v, prior, out, moved):
                 mean, total = mean - slope * out.mean, slope * out.total
         if dv is not None:
             mean = mean + matmul(weights, keys["dv"].T)
+        if dead is not None:
+            mean = jnp.where(queries["dead"], jnp.zeros_like(mean), mean)
+            total = jnp.where(queries["dead"], jnp.zeros_like(total), total)
         return Rows(mean, jnp.zeros_like(out.top), total)
 
     along_keys, along_both = _sorted(

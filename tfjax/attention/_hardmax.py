@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
@@ -56,12 +55,12 @@ def attend_hardmax(
     given, dtype = prepare(q, k, v, 1.0, None, mask)
     tolerance = _tolerance(tolerance, given.q)
     logits, tainted = logits_of(given)
-    logits = jax.lax.stop_gradient(logits)
     seen = logits != -jnp.inf
-    lengths = jax.lax.stop_gradient(safe_norm(given.k))[None, :]
+    lengths = safe_norm(given.k)[None, :]
     longest = jnp.max(jnp.where(seen, lengths, 0.0), axis=1, keepdims=True)
-    scale = jax.lax.stop_gradient(safe_norm(given.q))[:, None] * longest
+    scale = safe_norm(given.q)[:, None] * longest
     top = jnp.max(logits, axis=1, keepdims=True)
+    # Booleans have no derivative: the weights that they make are constants.
     ties = (seen & (logits >= top - tolerance * scale)).astype(given.q.dtype)
     number = jnp.sum(ties, axis=1, keepdims=True)
     out = matmul(ties, given.v) / jnp.maximum(number, 1.0)

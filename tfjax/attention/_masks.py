@@ -90,8 +90,11 @@ class TopK(eqx.Module):
     Only keys that every other mask and the prior permit are counted; of equal scores
     the key of the lower index goes first. A score is the logit
     `beta <q_i, k_j> + log pi_ij`, so a negative beta sees the farthest keys. Which keys
-    these are is locally constant: gradients pass through their weights only. All n_k
-    scores of a query are computed, its weights and its mean from k keys only.
+    these are is locally constant: gradients pass through their weights only.
+
+    All n_q n_k scores are still computed, once, and searched; only weights, mean and
+    gradients are of k keys. On CPU the search costs more than it saves unless k is
+    small (some 30 or less, with gradients), and in float64 it sorts whatever k is.
 
     **Arguments:**
 

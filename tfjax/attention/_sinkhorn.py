@@ -195,6 +195,11 @@ def _tolerance(value: Any, logits: Array) -> Array:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0, 1))
 def _scale(symmetric, max_steps, logits, exists, tol):
+    return _iterate(symmetric, max_steps, logits, exists, tol)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _iterate(symmetric, max_steps, logits, exists, tol):
     """The best f and g, the errors of their rows and columns, and how many steps."""
     n = logits.shape[0]
 
