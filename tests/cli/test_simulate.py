@@ -51,7 +51,7 @@ def single(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory):
     out = tmp_path_factory.mktemp("ensemble") / "out"
-    assert simulate(out, *SMALL, *ENSEMBLE) == 0
+    assert simulate(out, *SMALL, *ENSEMBLE, "--animate") == 0
     return out
 
 
@@ -59,7 +59,8 @@ def ensemble(tmp_path_factory):
 
 
 def test_a_single_run(single):
-    assert names(single) == ["summary.json", "trajectory.npz", "trajectory.png"]
+    written = ["merge_tree.png", "summary.json", "trajectory.npz", "trajectory.png"]
+    assert names(single) == written
     assert names(single.parent) == ["out"]
     summary, arrays = results(single)
     np.testing.assert_allclose(
@@ -86,6 +87,8 @@ def test_a_single_run(single):
 
 
 def test_an_ensemble(ensemble, single):
+    written = ["summary.json", "trajectory.gif", "trajectory.npz", "trajectory.png"]
+    assert names(ensemble) == written
     summary, arrays = results(ensemble)
     assert arrays["xs"].shape == (3, 5, 4, 3)
     assert arrays["clusters"].shape == (3, 5)
@@ -289,7 +292,7 @@ def test_a_directory_with_content(single, tmp_path, capsys):
     assert simulate(tmp_path, *SMALL, *SINGLE, "--force") == 0
     printed = capsys.readouterr().out
     assert f"Replacing in {tmp_path}: summary.json, words.png." in printed
-    assert names(tmp_path) == ["mine.txt", *names(single)]
+    assert names(tmp_path) == sorted(["mine.txt", *names(single)])
     assert results(tmp_path)[0]["command"] == "simulate"
 
 

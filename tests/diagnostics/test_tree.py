@@ -122,13 +122,13 @@ def test_clusters_live_from_the_first_time_to_the_next_at_which_they_are_not():
 
 
 def test_a_set_that_forms_again_lives_again():
-    labels = np.array([[0, 0], [0, 1], [0, 0], [-1, -1]])
+    labels = np.array([[0, 0], [-1, -1], [0, 0], [0, 1]])
     lives = cluster_persistence(TIMES, labels)
     assert [life for life in lives.clusters if len(life.members) == 2] == [
         Lifetime((0, 1), 0.0, 1.0),
         Lifetime((0, 1), 2.5, 4.0),
     ]
-    assert lives.durations.tolist() == [2.5, 1.5]
+    assert lives.durations.tolist() == [2.5, 0.0]  # nothing while nothing is known
 
 
 @pytest.mark.parametrize("seed", range(3))

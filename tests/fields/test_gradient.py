@@ -1,7 +1,5 @@
 """Gradient flows: which known fields they are, closed forms, and monotone energies."""
 
-import functools
-
 import diffrax as dfx
 import equinox as eqx
 import jax
@@ -92,25 +90,19 @@ def height(x, rate):
 START, TS = tokens(4, 3), np.linspace(0.0, 2.0, 9).astype(DTYPE)
 
 
-@functools.cache
-def climbing(sign):
-    flow = gradient_flow(height, Sphere(3), sign=sign)
-    how = {"t1": 2.0, "ts": TS, "manifold": Sphere(3), "solver": dfx.Dopri8()}
-    how |= {"rtol": 1e-9 if X64 else 1e-6, "atol": 1e-10 if X64 else 1e-6}
-    return lambda rate: tfjax.solve(flow, START, rate, **how)
-
-
 def heights(rate, ts=TS):
     start = np.arctanh(START[:, 2].astype(float))
     return np.tanh(rate * np.asarray(ts, float)[:, None] + start)
 
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_the_flow_of_the_height_follows_its_closed_form(sign):
-    ys = np.asarray(climbing(sign)(0.8).ys)
+def test_the_descent_from_the_height_follows_its_closed_form():
+    flow = gradient_flow(height, Sphere(3), sign=-1)
+    how = {"t1": 2.0, "ts": TS, "manifold": Sphere(3)}
+    how |= {"rtol": 1e-9 if X64 else 1e-6, "atol": 1e-9 if X64 else 1e-6}
+    ys = np.asarray(tfjax.solve(flow, START, 0.8, **how).ys)
     tolerance = 1e-7 if X64 else 1e-4
-    np.testing.assert_allclose(ys[..., 2], heights(sign * 0.8), atol=tolerance)
-    assert (np.diff(ys[..., 2].sum(axis=1)) * sign > 0).all()  # monotone
+    np.testing.assert_allclose(ys[..., 2], heights(-0.8), atol=tolerance)
+    assert (np.diff(ys[..., 2].sum(axis=1)) < 0).all()  # monotone
 
 
 def test_new_parameters_trace_nothing_new():

@@ -280,9 +280,7 @@ def test_the_errors_name_the_argument():
         field(0.0, x, heads)
     with pytest.raises(ValueError, match=r"^`x` must have shape \(n, d\), but was"):
         field(0.0, x[0])
-    with pytest.raises(
-        ValueError, match=r"^`x` must have shape \(\.\.\., 2\), as poin"
-    ):
+    with pytest.raises(ValueError, match=r"^`x` must have shape \(\.\.\., 2\), as"):
         field(0.0, np.ones((3, 3)))
     bad = intrinsic_attention(Torus(2), lambda x: x[0])
     with pytest.raises(ValueError, match=r"^`value` must return a vector of shape"):

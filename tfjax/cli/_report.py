@@ -1,5 +1,6 @@
 """What `tfjax simulate` prints and writes."""
 
+import sys
 import textwrap
 import time
 from collections.abc import Sequence
@@ -9,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from ..diagnostics import Merge
-from ..figures import plot_merges, plot_overview, save_figure, telling_state
+from ..diagnostics import Merge, merge_tree
+from ..figures import (
+    animate_trajectory,
+    plot_merge_tree,
+    plot_merges,
+    plot_overview,
+    save_figure,
+    telling_state,
+)
 from ._output import write_json, writing
 from ._versions import versions
 from ._words import clusters_of, group, listing, phrases
@@ -164,6 +172,21 @@ def _draw(folder: Path, plan: Plan, outcome: Outcome) -> None:
     if plan.words is not None:
         merging = plot_merges(outcome.ts, xs, plan.words, threshold=threshold)
         save_figure(merging.figure, folder / "words.png", dpi=110)
+    elif single:
+        tree = merge_tree(outcome.ts, outcome.measures.labels)
+        drawn = plot_merge_tree(outcome.ts, tree)
+        save_figure(drawn.figure, folder / "merge_tree.png")
+    if given["animate"]:
+        film = folder / "trajectory.gif"
+        animate_trajectory(
+            outcome.ts, xs, film, threshold=threshold, progress=_count_frames
+        )
+
+
+def _count_frames(done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        end = "\n" if done == total else ""
+        print(f"\rframe {done} of {total}", end=end, file=sys.stderr, flush=True)
 
 
 def _summary(

@@ -150,6 +150,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         "max_steps": options.max_steps,
         "precision": start.dtype.name,
         "quick": options.quick,
+        "animate": options.animate,
     }
     return Plan(start, args, _times(t1, _saves(options)), words, weights, parameters)
 

@@ -15,7 +15,14 @@ from ._arguments import (
 )
 
 
-FILES = ("trajectory.npz", "summary.json", "trajectory.png", "words.png")
+FILES = (
+    "trajectory.npz",
+    "summary.json",
+    "trajectory.png",
+    "merge_tree.png",
+    "words.png",
+    "trajectory.gif",
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -127,7 +134,14 @@ def add_parser(commands: Any) -> None:
     add_output(
         parser,
         "simulation",
-        "trajectory.npz, summary.json, trajectory.png and, for a text, words.png",
+        "trajectory.npz, summary.json, trajectory.png and, for a single run, "
+        "merge_tree.png (for a text, words.png instead)",
+    )
+    parser.add_argument(
+        "--animate",
+        action="store_true",
+        help="write trajectory.gif too: the tokens (of the first run) as they move, "
+        "coloured by their last clusters",
     )
     add_command_notes(parser)
 

@@ -42,7 +42,7 @@ class Plot(NamedTuple):
 def save_figure(
     figure: Figure, path: str | os.PathLike[str], *, dpi: int = 150
 ) -> None:
-    """Writes a figure to a file; the only function here that writes anything.
+    """Writes a figure to a file; no other function here writes one.
 
     **Arguments:**
 

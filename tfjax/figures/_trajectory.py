@@ -143,21 +143,25 @@ def sphere_view(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.stack([right, np.cross(eye, right), eye])
 
 
-def draw_sphere(axes: Axes, view: np.ndarray) -> None:
-    """A shaded ball with meridians and parallels; those behind it are dotted."""
+def draw_sphere(axes: Axes, view: np.ndarray, *, shaded: bool = True) -> None:
+    """A ball with meridians and parallels; those behind it are faint."""
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.patches import Circle
 
-    grid = np.linspace(-1, 1, 200)
-    px, py = np.meshgrid(grid, grid)
-    light = np.exp(-((px + 0.35) ** 2 + (py - 0.4) ** 2) / 1.3)
-    shades = LinearSegmentedColormap.from_list("ball", ["#d5dde7", "#ffffff"])
-    image = axes.imshow(
-        light, extent=(-1, 1, -1, 1), origin="lower", cmap=shades, zorder=0
-    )
     rim: Any = Circle((0, 0), 1, fill=False, edgecolor=GREY, linewidth=0.9, zorder=2)
     axes.add_patch(rim)
-    image.set_clip_path(rim)
+    if shaded:
+        grid = np.linspace(-1, 1, 200)
+        px, py = np.meshgrid(grid, grid)
+        light = np.exp(-((px + 0.35) ** 2 + (py - 0.4) ** 2) / 1.3)
+        shades = LinearSegmentedColormap.from_list("ball", ["#d5dde7", "#ffffff"])
+        image = axes.imshow(
+            light, extent=(-1, 1, -1, 1), origin="lower", cmap=shades, zorder=0
+        )
+        image.set_clip_path(rim)
+    else:
+        ball: Any = Circle((0, 0), 1, facecolor="#eff2f6", zorder=0)
+        axes.add_patch(ball)
     turn = np.linspace(0, 2 * np.pi, 181)
     zero = np.zeros_like(turn)
     rings = [np.stack([np.cos(turn), np.sin(turn), zero], axis=1)]
