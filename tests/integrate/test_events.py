@@ -150,7 +150,8 @@ class TestFirstMerge:
 
     def test_kinks_over_which_newton_goes_back_and_forth_do_no_harm(self):
         """The pair that is closest changes within long steps of wide spread sets."""
-        x0 = CIRCLE.random(jax.random.key(5), (64, 32))
+        # Newton's method alone never ends at number 127 of these, in float64.
+        x0 = CIRCLE.random(jax.random.key(5), (256, 32))[96:160]
         args, kwargs = AttentionParams(beta=9.0), {"t1": 20.0, "manifold": CIRCLE}
         sol = tfjax.solve_ensemble(
             self_attention, x0, args, event=MERGE, batch_size=64, **kwargs
@@ -238,8 +239,9 @@ class TestPadding:
     def test_absent_rows_change_no_time(self, event):
         x0 = on_circle(0.0, 0.6, 1.5)
         padded = jnp.concatenate([x0, jnp.full((2, 2), jnp.nan)])
-        bare = run(x0, 4.0, event)
-        full = run(padded, 4.0, event, mask=jnp.arange(5) < 3)
+        # Constant steps: the end of an adaptive one moves with rounding.
+        bare = run(x0, 4.0, event, dt0=0.125)
+        full = run(padded, 4.0, event, mask=jnp.arange(5) < 3, dt0=0.125)
         assert dfx.is_event(bare.result)
         assert dfx.is_event(full.result)
         np.testing.assert_allclose(full.ts, bare.ts, rtol=1e-8 if X64 else 1e-4)
@@ -291,7 +293,7 @@ class TestRecords:
     def test_times_alone_and_backwards_in_time(self):
         """Tokens that repel come together backwards, at -4.37."""
         args = AttentionParams(beta=1.0, value=-jnp.eye(2))
-        kwargs = {"manifold": CIRCLE, "event": ONE, "ts": jnp.linspace(0.0, -6.0, 7)}
+        kwargs = {"manifold": CIRCLE, "event": ONE, "ts": jnp.linspace(0.0, -6.0, 61)}
         sol = tfjax.solve(self_attention, pair(-0.5), args, t1=-6.0, **kwargs)
         np.testing.assert_array_equal(saved(sol), kwargs["ts"] > -merge_time(-0.5, 1.0))
 
