@@ -40,8 +40,14 @@ PARAMS = {
 }
 
 
-@pytest.mark.parametrize("field", [self_attention, unnormalized_self_attention])
-@pytest.mark.parametrize("name", ["plain", "causal", "padded"])
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("plain", self_attention),
+        ("causal", unnormalized_self_attention),
+        ("padded", self_attention),
+    ],
+)
 def test_a33_reduced_run_is_the_full_run(tokens, field, name, tol):
     full = run(tokens, PARAMS[name], field)
     found = reduced(tokens, PARAMS[name], field)
@@ -109,7 +115,7 @@ def test_gradient_is_that_of_the_full_run(tokens):
     weights = jax.random.normal(jax.random.key(2), (N, D))
 
     def loss(x0, solve):
-        kwargs = {"dt0": 0.25, "solver": dfx.Heun()}
+        kwargs = {"dt0": 0.5, "solver": dfx.Euler()}
         return jnp.sum(weights * solve(x0, PARAMS["plain"], **kwargs))
 
     full, found = (jax.grad(loss)(tokens, solve) for solve in (run, reduced))

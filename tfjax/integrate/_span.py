@@ -17,8 +17,8 @@ def reduce_to_span(
     multiples of it, and any mask, moves every token within the span and sees only inner
     products. So the coordinates obey the same equation in r dimensions, and
     `solution.ys @ basis` is the solution in d dimensions: to rounding with constant
-    steps, to the tolerances with adaptive ones, whose error norm is a mean over entries.
-    It is **not** so for other matrices Q, K, V, nor for a feed-forward part.
+    steps, to the tolerances with adaptive ones, whose error norm is a mean over
+    entries. It is **not** so for other matrices Q, K, V, nor for a feed-forward part.
 
     **Arguments:**
 
