@@ -1,6 +1,7 @@
 """Where LayerNorm stands decides how fast tokens gather."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ...fields import (
@@ -30,6 +31,9 @@ _SCHEMES = {
 }
 
 
+_FIRST = ("Post-LN", "Pre-LN")
+
+
 def normalization(
     *, seed: int = 0, quick: bool = False, progress: Progress = quiet
 ) -> Report:
@@ -46,7 +50,7 @@ def normalization(
     Source: arXiv 2510.22026, table 1.
     """
     key = jax.random.key(seed)
-    pole = np.array([0.0, 0.0, 1.0])
+    pole = jnp.array([0.0, 0.0, 1.0])
     x0 = Sphere(3).project(pole + 0.1 * jax.random.normal(key, (10, 3)))
     figure = new_figure(8.0, 3.8)
     axes = style(figure.subplots())
@@ -63,16 +67,19 @@ def normalization(
             rtol=1e-10,
             atol=1e-12,
         )
-        variance = _variance(np.asarray(sol.ys))
+        xs = np.asarray(sol.ys)
+        variance = _variance(xs)
         late = ts > t1 / 2
         slope = np.polyfit(clock(ts[late]), np.log(variance[late]), 1)[0]
         claim = f"{name}: slope of log Var in {axis}"
         rows.append(near(claim, slope, rate, 0.01 * abs(rate)))
         if name in ("Pre-LN", "Peri-LN"):
-            radius = np.linalg.norm(sol.ys[-1], axis=1).mean()
+            radius = np.linalg.norm(xs[-1], axis=1).mean()
             rows.append(near(f"{name}: radius at t = 100", radius, 101.0, 0.1))
         predicted = np.asarray(normalized_log_variance(ts, form))
-        axes.loglog(ts[1:], variance[1:], color=PALETTE[k], label=name)
+        # Two schemes of each law lie on one line: the first of them is drawn broad.
+        broad = {"linewidth": 5.0, "alpha": 0.4} if name in _FIRST else {}
+        axes.loglog(ts[1:], variance[1:], color=PALETTE[k], label=name, **broad)
         line = variance[0] * np.exp(predicted)
         axes.loglog(ts[1:], line[1:], ":", color=PALETTE[k], linewidth=2.4)
         data |= {f"t_{name}": ts, f"variance_{name}": variance}
