@@ -193,7 +193,7 @@ def test_what_has_no_meaning_for_angles_is_refused_by_name(field):
             field(0.0, theta, AttentionParams(**{name: jnp.eye(2)}))
     with pytest.raises(ValueError, match="^`chunk_size` must be None for this field"):
         field(0.0, theta, AttentionParams(chunk_size=2))
-    with pytest.raises(ValueError, match="^`args` must be an AttentionParams or None"):
+    with pytest.raises(ValueError, match="^`args` must be of type AttentionParams"):
         field(0.0, theta, Kuramoto())
     with pytest.raises(ValueError, match=r"^`theta` must have shape \(n,\), but was"):
         field(0.0, points(theta))

@@ -12,11 +12,14 @@ from tfjax.fields import (
     BlockParams,
     NormalizedParams,
     PiecewiseConstant,
+    circle_attention,
+    intrinsic_attention,
+    kuramoto,
     present_tokens,
     self_attention,
     unnormalized_self_attention,
 )
-from tfjax.geometry import Sphere
+from tfjax.geometry import Sphere, Torus
 
 
 def tokens(n=4, d=3):
@@ -48,6 +51,16 @@ def test_a_field_takes_its_parameters_at_its_time(field):
         by_function = field(t, tokens(), lambda t: AttentionParams(beta=1.0 + t))
         expected = field(t, tokens(), AttentionParams(beta=1.0 + t))
         np.testing.assert_array_equal(by_function, expected)
+
+
+def test_angles_and_geodesics_take_parameters_at_their_time_too():
+    theta = np.array([0.1, 0.5, 2.0])
+    vary = lambda t: AttentionParams(beta=1.0 + t)
+    got = circle_attention(0.5, theta, vary)
+    np.testing.assert_array_equal(got, circle_attention(0.5, theta, vary(0.5)))
+    field = intrinsic_attention(Sphere(3))
+    got = field(0.5, tokens(), vary)
+    np.testing.assert_array_equal(got, field(0.5, tokens(), vary(0.5)))
 
 
 def test_a_solve_through_layers_is_a_solve_of_each_in_turn(tol):
@@ -150,3 +163,20 @@ def test_a_solve_leaves_absent_rows_alone_whoever_holds_the_mask(args, tol):
     alone = tfjax.solve(self_attention, x[:3], AttentionParams(beta=1.0), **options)
     np.testing.assert_allclose(sol.ys[-1][:3], alone.ys[-1], atol=5 * tol.identity)
     assert np.all(np.isnan(np.asarray(sol.ys[-1][3])))
+
+
+def test_a_mask_of_angles_passes_the_door():
+    theta = np.array([0.1, 0.5, 2.0])
+    args = AttentionParams(mask=np.array([True, True, False]))
+    sol = tfjax.solve(circle_attention, theta, args, t1=1.0)
+    alone = tfjax.solve(circle_attention, theta[:2], AttentionParams(), t1=1.0)
+    np.testing.assert_allclose(sol.ys[-1][:2], alone.ys[-1], atol=1e-4)
+    assert float(sol.ys[-1][2]) == float(np.asarray(theta, sol.ys.dtype)[2])
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_zero_is_a_point_of_the_torus_and_no_error_says_otherwise():
+    with pytest.raises(ValueError, match="`y0` must be finite, but was nan"):
+        tfjax.solve(kuramoto, np.array([np.nan, 0.0]), t1=1.0, manifold=Torus(2))
+    with pytest.raises(ValueError, match="`y0` must be finite, with no zero row"):
+        tfjax.solve(self_attention, np.zeros((2, 3)), t1=1.0, manifold=Sphere(3))

@@ -4,15 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._core import must
-from ._params import AttentionParams
+from ._params import AttentionParams, params_at
 
 
-def attention_args(args: Any, unused: Sequence[str]) -> AttentionParams:
-    """The parameters, their defaults where None; `unused` entries must be None."""
-    params = AttentionParams() if args is None else args
-    if not isinstance(params, AttentionParams):
-        got = f"a {type(args).__name__}"
-        raise must("args", "be an AttentionParams or None", got)
+def attention_args(t: Any, args: Any, unused: Sequence[str]) -> AttentionParams:
+    """The parameters at time t; `unused` entries must be None."""
+    params = params_at(t, args, AttentionParams)
     if params.beta.ndim:
         raise must("beta", "be a scalar", f"of shape {params.beta.shape}")
     for name in unused:

@@ -1,5 +1,6 @@
 """Angles on the circle: attention in d = 2 without its coordinates, and Kuramoto."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -18,7 +19,7 @@ _UNUSED = ("query", "key", "value", "chunk_size")
 def circle_attention(
     t: Float[ArrayLike, ""] | float,
     theta: Float[ArrayLike, " n"],
-    args: AttentionParams | None = None,
+    args: AttentionParams | Callable | None = None,
 ) -> Float[Array, " n"]:
     r"""Self-attention (SA) on the circle, for the angles of the tokens.
 
@@ -31,11 +32,11 @@ def circle_attention(
 
     **Arguments:**
 
-    - `t`: time; unused.
+    - `t`: time, which the parameters may depend on.
     - `theta`: angles in radians, of shape (n,); those that differ by full turns are
       the same.
-    - `args`: an [`AttentionParams`][] with `beta` and `mask`, the other entries None;
-      its defaults where None.
+    - `args`: an [`AttentionParams`][] with `beta` and `mask`, the other entries None,
+      or a function of time that returns one; its defaults where None.
 
     **Returns:** the angular velocities, of shape (n,), in the dtype of `theta`; 0 for
     tokens that are absent or may attend to none.
@@ -53,7 +54,7 @@ def circle_attention(
 
     Source: arXiv 2312.10794, equation (7), with the normaliser of equation (2.3).
     """
-    theta, params, dtype, (_, allowed) = _prepare(theta, args)
+    theta, params, dtype, (_, allowed) = _prepare(t, theta, args)
     points = jnp.stack([jnp.cos(theta), jnp.sin(theta)], axis=1)
     weights = jnp.exp(log_weights(points, points, beta=params.beta, mask=allowed))
     return jnp.sum(weights * jnp.sin(_gaps(theta, allowed)), axis=1).astype(dtype)
@@ -62,7 +63,7 @@ def circle_attention(
 def unnormalized_circle_attention(
     t: Float[ArrayLike, ""] | float,
     theta: Float[ArrayLike, " n"],
-    args: AttentionParams | None = None,
+    args: AttentionParams | Callable | None = None,
 ) -> Float[Array, " n"]:
     r"""Unnormalised self-attention (USA) on the circle, for the angles of the tokens.
 
@@ -91,7 +92,7 @@ def unnormalized_circle_attention(
 
     Source: arXiv 2312.10794, equation (7).
     """
-    theta, params, dtype, (exists, allowed) = _prepare(theta, args)
+    theta, params, dtype, (exists, allowed) = _prepare(t, theta, args)
     gaps = _gaps(theta, allowed)
     exponents = params.beta * jnp.cos(gaps)
     if allowed is not None:
@@ -195,14 +196,14 @@ def _angles(theta: Any) -> tuple[Array, Any]:
 
 
 def _prepare(
-    theta: Any, args: AttentionParams | None
+    t: Any, theta: Any, args: Any
 ) -> tuple[Array, AttentionParams, Any, tuple[Any, Any]]:
     """Angles (absent ones 0), parameters, the dtype out, who exists and who sees whom.
 
     Absent tokens see none and are seen by none.
     """
     theta, dtype = _angles(theta)
-    params = attention_args(args, _UNUSED)
+    params = attention_args(t, args, _UNUSED)
     params = AttentionParams(beta=params.beta.astype(theta.dtype), mask=params.mask)
     exists, pairs = resolve_mask(params.mask, theta.size)
     if exists is not None:

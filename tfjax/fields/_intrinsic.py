@@ -13,7 +13,6 @@ from ..attention import log_weights, resolve_mask
 from ..geometry import AbstractManifold
 from ._args import attention_args
 from ._base import VectorField
-from ._params import AttentionParams
 
 
 def intrinsic_attention(
@@ -73,12 +72,12 @@ class _IntrinsicAttention(eqx.Module):
     value: Callable[..., Any] | None
 
     def __call__(
-        self, t: Any, x: Float[ArrayLike, "n d"], args: AttentionParams | None = None
+        self, t: Any, x: Float[ArrayLike, "n d"], args: Any = None
     ) -> Float[Array, "n d"]:
         tokens = as_float("x", x)
         check_shape("x", tokens, 2, "(n, d)")
         (tokens,), dtype = widen(tokens)
-        params = attention_args(args, ("value", "chunk_size"))
+        params = attention_args(t, args, ("value", "chunk_size"))
         n = tokens.shape[0]
         exists, allowed = resolve_mask(params.mask, n)
         tainted = jnp.zeros((n, 1), bool)

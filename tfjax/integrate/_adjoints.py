@@ -66,7 +66,7 @@ def forward_mode() -> dfx.AbstractAdjoint:
         >>> f"{jax.jacfwd(end)(jnp.asarray(1.0)):.4f}"
         '0.3679'
 
-    Source: P. Kidger, On Neural Differential Equations, section 5.1.
+    Source: P. Kidger, On Neural Differential Equations, chapter 5.
     """
     return dfx.ForwardMode()
 

@@ -102,7 +102,7 @@ def first_merge(
         >>> bool(diffrax.is_event(sol.result))
         True
 
-    Source: own; the merges of arXiv 2410.06833, section 5.
+    Source: own; the merges of metastable clusters are those of arXiv 2410.06833.
     """
     merge = _FirstMerge(_threshold(threshold), None)
     if start is not None:

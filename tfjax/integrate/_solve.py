@@ -279,7 +279,11 @@ def _parameters(args):
 
 
 def _rule(manifold):
-    return "be finite" if manifold is None else "be finite, with no zero row"
+    if manifold is None:
+        return "be finite"
+    with jax.ensure_compile_time_eval():
+        zero_is_a_point = bool(manifold.projectable(np.zeros(manifold.d)))
+    return "be finite" if zero_is_a_point else "be finite, with no zero row"
 
 
 def _culprit(y0, args, manifold):

@@ -45,7 +45,8 @@ def reduce_to_span(
         >>> (sol.ys[-1] @ basis).shape
         (4, 1024)
 
-    Source: arXiv 2312.10794, remark 6.2 (the span is invariant where V = I).
+    Source: own; in arXiv 2312.10794, equation (2.3) with V = I, every velocity is a
+    combination of tokens.
     """
     x = as_float("x", x)
     check_shape("x", x, 2, "(n, d)")

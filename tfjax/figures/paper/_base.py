@@ -63,6 +63,8 @@ def reported(claim: str, found: Any, what: str) -> Row:
 class Report:
     """What an experiment hands back.
 
+    **Arguments:**
+
     - `rows`: its claims, expected against found.
     - `data`: numpy arrays by name: what the figure shows, and more.
     - `figure`: a matplotlib figure.
