@@ -32,6 +32,13 @@ def tol() -> Tolerances:
     return tolerances()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _forget_programs():
+    """Frees what a module compiled: a whole run would hold gigabytes of programs."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def unchecked():
     """Lifts the run-time type checks, to see what a user without them sees."""
