@@ -1,0 +1,1 @@
+"""Measures in place of tokens: the limit of many."""
