@@ -1,4 +1,4 @@
-"""Real spherical harmonics up to a degree, with the grid on which products are exact."""
+"""Real spherical harmonics up to a degree, and a grid that integrates products."""
 
 import functools
 import math

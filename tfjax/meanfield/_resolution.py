@@ -40,7 +40,7 @@ def resolution(density: Float[ArrayLike, " n"]) -> Resolution:
 
         >>> import jax.numpy as jnp
         >>> from tfjax.meanfield import resolution
-        >>> theta = jnp.arange(64) * 2 * jnp.pi / 64
+        >>> theta = jnp.arange(64.0) * 2 * jnp.pi / 64
         >>> wide, narrow = jnp.exp(jnp.cos(theta)), jnp.exp(200 * jnp.cos(theta) - 200)
         >>> bool(resolution(wide).tail < 1e-6), bool(resolution(narrow).tail > 0.1)
         (True, True)
@@ -75,7 +75,7 @@ def resolution_lost(limit: Float[ArrayLike, ""] | float = 1e-3) -> dfx.Event:
 
         >>> import diffrax, jax.numpy as jnp, tfjax
         >>> from tfjax.meanfield import circle_continuity, resolution_lost
-        >>> theta = jnp.arange(32) * 2 * jnp.pi / 32
+        >>> theta = jnp.arange(32.0) * 2 * jnp.pi / 32
         >>> density = (1 + 0.5 * jnp.cos(theta)) / (2 * jnp.pi)
         >>> kwargs = {"t1": 50.0, "event": resolution_lost()}
         >>> sol = tfjax.solve(circle_continuity, density, **kwargs)
