@@ -3,11 +3,13 @@
 Tokens are particles, depth is time, attention is the interaction. A field is a function
 `(t, x, args)`, `solve` integrates it, and everything is differentiable.
 
-- `solve(field, y0, args, t1=...)` integrates a field, `solve_ensemble` many at once.
+- `solve(field, y0, args, t1=...)` integrates a field, `solve_ensemble` many at once,
+  `solve_sde` one with noise.
 - `fields`: attention as a vector field, and its parameters.
 - `geometry`: manifolds as values. `attention`: kernels. `energies`: scalars of states.
 - `integrate`: the solvers. `diagnostics`: clusters, merges, energies, order.
-- `theory`: what theorems predict. `nn`: pretrained models. `figures`: plots.
+- `meanfield`: measures in place of tokens. `theory`: what theorems predict.
+- `nn`: pretrained models. `figures`: plots.
 
 Each is imported when it is first used; `import tfjax` alone loads nothing else.
 """
@@ -25,10 +27,15 @@ if TYPE_CHECKING:
         figures as figures,
         geometry as geometry,
         integrate as integrate,
+        meanfield as meanfield,
         nn as nn,
         theory as theory,
     )
-    from .integrate import solve as solve, solve_ensemble as solve_ensemble
+    from .integrate import (
+        solve as solve,
+        solve_ensemble as solve_ensemble,
+        solve_sde as solve_sde,
+    )
 
     __version__: str
 
@@ -41,10 +48,11 @@ _ROOMS = (
     "figures",
     "geometry",
     "integrate",
+    "meanfield",
     "nn",
     "theory",
 )
-_HOME_OF = {"solve": "integrate", "solve_ensemble": "integrate"}
+_HOME_OF = dict.fromkeys(("solve", "solve_ensemble", "solve_sde"), "integrate")
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 - `solve(field, y0, args, t1=...)`: one solve, a `diffrax.Solution`.
 - `solve_ensemble(field, y0, args, t1=...)`: many members.
+- `solve_sde(drift, diffusion, y0, args, t1=..., dt0=..., key=...)`: with noise.
 - `saved(solution)`: which of its records hold data.
 - `one_cluster`, `first_merge`, `steady_state`: events that end a solve.
 - `reverse_mode`, `forward_mode`, `second_order`: how a solve is differentiated.
@@ -22,5 +23,6 @@ from ._events import (
 )
 from ._projected import Projected as Projected
 from ._saved import saved as saved
+from ._sde import solve_sde as solve_sde
 from ._solve import solve as solve
 from ._span import reduce_to_span as reduce_to_span

@@ -124,13 +124,31 @@ def solve(
         progress=progress,
         throw=throw,
     )
-    if throw and not is_concrete(y0, args):
-        ok = takes_part(y0, args, plan.space)
-        rule = f"`y0` must {_rule(plan.space)}, and so must the parameters in `args`."
-        y0 = eqx.error_if(y0, ~ok, rule)
     with explained(refused_inputs(plan)):
+        y0 = checked_state(y0, args, plan)
         solution, reached, okay = _run(field, y0, args, plan)
-    if not throw:
+    return finished(solution, reached, okay, y0, args, plan)
+
+
+def checked_state(y0: PyTree, args: PyTree, plan: Plan) -> PyTree:
+    """The state, whose traced values fail at run time where they cannot take part."""
+    if not plan.throw or is_concrete(y0, args):
+        return y0
+    ok = takes_part(y0, args, plan.space)
+    rule = f"`y0` must {_rule(plan.space)}, and so must the parameters in `args`."
+    return eqx.error_if(y0, ~ok, rule)
+
+
+def finished(
+    solution: dfx.Solution,
+    reached: Any,
+    okay: Any,
+    y0: PyTree,
+    args: PyTree,
+    plan: Plan,
+) -> dfx.Solution:
+    """The solution, or the error that says why there is none."""
+    if not plan.throw:
         return solution
     if not is_concrete(okay):
         return solution.result.error_if(solution, ~okay)
@@ -164,10 +182,14 @@ def _run(field, y0, args, plan):
 
 
 def run_member(
-    field: VectorField, y0: PyTree, args: PyTree, plan: Plan
+    field: VectorField, y0: PyTree, args: PyTree, plan: Plan, path: Any = None
 ) -> tuple[dfx.Solution, Float[Array, ""] | None]:
-    """One solve, traced: the solution, and the time that it reached."""
-    field, y0, args, plan = mark((field, y0, args, plan), refused_inputs(plan))
+    """One solve, traced: the solution, and the time that it reached.
+
+    `path.term(y0, args, plan, space)` is a stochastic term beside the field.
+    """
+    inputs = (field, y0, args, plan, path)
+    field, y0, args, plan, path = mark(inputs, refused_inputs(plan))
     ok = takes_part(y0, args, plan.space)
     for time in (plan.t0, plan.t1, plan.dt0):
         ok = ok & (True if time is None else jnp.isfinite(time))
@@ -191,6 +213,9 @@ def run_member(
         rhs = _Tangential(field, space)
         y0 = space.project(y0)
         solver = Projected(solver, space)
+    terms: Any = dfx.ODETerm(rhs)
+    if path is not None:
+        terms = dfx.MultiTerm(terms, path.term(y0, args, plan, space))
     event = starting(event, y0, args)
     adaptive = isinstance(controller, dfx.AbstractAdaptiveStepSizeController)
     if isinstance(args, PiecewiseConstant) and adaptive:
@@ -200,7 +225,7 @@ def run_member(
     # One more record, of the time at the end: a failed solve can say how far it came.
     watched = not isinstance(plan.adjoint, dfx.BacksolveAdjoint)
     solution = dfx.diffeqsolve(
-        dfx.ODETerm(rhs),
+        terms,
         solver,
         plan.t0,
         plan.t1,
