@@ -28,6 +28,15 @@ EXPERIMENTS: dict[str, Experiment] = {
     "equiangular": Experiment(
         "_equiangular", "orthogonal tokens keep one inner product, gamma(t)"
     ),
+    "phase-diagrams": Experiment(
+        "_phase", "the share of pairs that have met, by time, beta and dimension"
+    ),
+    "clusters-on-the-circle": Experiment(
+        "_circle_clusters", "how many clusters tokens on the circle rest in, by beta"
+    ),
+    "optimal-configurations": Experiment(
+        "_configurations", "repulsive attention finds the best points on the sphere"
+    ),
     "rescaled-limits": Experiment(
         "_rescaled", "tokens without LayerNorm end on polygons and lines, rescaled"
     ),
