@@ -37,6 +37,18 @@ EXPERIMENTS: dict[str, Experiment] = {
     "optimal-configurations": Experiment(
         "_configurations", "repulsive attention finds the best points on the sphere"
     ),
+    "metastability": Experiment(
+        "_metastability", "clusters rest long, and the energy climbs by steps"
+    ),
+    "hemisphere": Experiment(
+        "_hemisphere", "tokens in a hemisphere gather exponentially fast"
+    ),
+    "circle": Experiment(
+        "_circle", "on the circle attention is a model of coupled oscillators"
+    ),
+    "landscape": Experiment(
+        "_landscape", "regular polygons are strict saddles of the energy"
+    ),
     "rescaled-limits": Experiment(
         "_rescaled", "tokens without LayerNorm end on polygons and lines, rescaled"
     ),
