@@ -28,6 +28,27 @@ EXPERIMENTS: dict[str, Experiment] = {
     "equiangular": Experiment(
         "_equiangular", "orthogonal tokens keep one inner product, gamma(t)"
     ),
+    "phase-diagrams": Experiment(
+        "_phase", "the share of pairs that have met, by time, beta and dimension"
+    ),
+    "clusters-on-the-circle": Experiment(
+        "_circle_clusters", "how many clusters tokens on the circle rest in, by beta"
+    ),
+    "optimal-configurations": Experiment(
+        "_configurations", "repulsive attention finds the best points on the sphere"
+    ),
+    "metastability": Experiment(
+        "_metastability", "clusters rest long, and the energy climbs by steps"
+    ),
+    "hemisphere": Experiment(
+        "_hemisphere", "tokens in a hemisphere gather exponentially fast"
+    ),
+    "circle": Experiment(
+        "_circle", "on the circle attention is a model of coupled oscillators"
+    ),
+    "landscape": Experiment(
+        "_landscape", "regular polygons are strict saddles of the energy"
+    ),
     "rescaled-limits": Experiment(
         "_rescaled", "tokens without LayerNorm end on polygons and lines, rescaled"
     ),
