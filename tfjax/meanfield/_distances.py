@@ -105,8 +105,7 @@ def wasserstein_circle(
     (x, f), (y, g) = _sorted(x, a), _sorted(y, b)
     fixed = [jax.lax.stop_gradient(each) for each in (x, f, y, g)]
     shift = _minimum(lambda shift: _cost(*fixed, shift, order, _TURN), x.dtype)
-    # At a minimum the shift does not count in the first derivative.
-    cost = _cost(x, f, y, g, shift, order, _TURN)
+    cost = _cost(x, f, y, g, _kink(shift, f, g), order, _TURN)
     return (cost ** (1 / order)).astype(dtype)
 
 
@@ -242,7 +241,21 @@ def _minimum(cost, dtype):
 
     start = (jnp.asarray(-1.0, dtype), jnp.asarray(1.0, dtype))
     low, high = jax.lax.fori_loop(0, rounds, narrow, start)
-    return jax.lax.stop_gradient(0.5 * (low + high))
+    return 0.5 * (low + high)
+
+
+def _kink(shift, f, g):
+    """The shift as a difference of two levels: the minimum moves along with these.
+
+    The function is linear between the shifts where levels coincide.
+    """
+    by_level = jnp.argsort(jnp.mod(g + shift, 1.0))
+    moved = jnp.mod(g + shift, 1.0)[by_level]
+    above = jnp.searchsorted(moved, jnp.mod(f, 1.0)) % g.size
+    pairs = jnp.stack([by_level[above], by_level[above - 1]])
+    exact = f[None, :] - g[pairs]
+    exact = exact + jnp.round(jax.lax.stop_gradient(shift - exact))
+    return exact.ravel()[jnp.argmin(jnp.abs(exact - shift))]
 
 
 def _by_median(x, a, y, b):
@@ -256,4 +269,4 @@ def _by_median(x, a, y, b):
     half = 0.5 * jnp.sum(widths)
     place = jnp.searchsorted(jnp.cumsum(widths[by_value]), half)
     median = excess[by_value][jnp.minimum(place, excess.size - 1)]
-    return jnp.sum(widths * jnp.abs(excess - jax.lax.stop_gradient(median)))
+    return jnp.sum(widths * jnp.abs(excess - median))
