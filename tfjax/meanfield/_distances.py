@@ -52,9 +52,9 @@ def wasserstein_line(
     Source: C. Villani, Topics in Optimal Transportation, theorem 2.18.
     """
     order = _order(order)
-    (x, a), (y, b), dtype = _both(x, y, x_weights, y_weights)
-    (x, f), (y, g) = _sorted(x, a), _sorted(y, b)
-    cost = _cost(x, f, y, g, jnp.zeros((), x.dtype), order, 0.0)
+    (points, a), (others, b), dtype = _both(x, y, x_weights, y_weights)
+    (p, f), (q, g) = _sorted(points, a), _sorted(others, b)
+    cost = _cost(p, f, q, g, jnp.zeros((), p.dtype), order, 0.0)
     return (cost ** (1 / order)).astype(dtype)
 
 
@@ -98,14 +98,14 @@ def wasserstein_circle(
     C. Cabrelli, U. Molter, J. Comput. Appl. Math. 57 (1995) 345 (the median).
     """
     order = _order(order)
-    (x, a), (y, b), dtype = _both(x, y, x_weights, y_weights)
-    x, y = jnp.mod(x, _TURN), jnp.mod(y, _TURN)
+    (points, a), (others, b), dtype = _both(x, y, x_weights, y_weights)
+    points, others = jnp.mod(points, _TURN), jnp.mod(others, _TURN)
     if order == 1:
-        return _by_median(x, a, y, b).astype(dtype)
-    (x, f), (y, g) = _sorted(x, a), _sorted(y, b)
-    fixed = [jax.lax.stop_gradient(each) for each in (x, f, y, g)]
-    shift = _minimum(lambda shift: _cost(*fixed, shift, order, _TURN), x.dtype)
-    cost = _cost(x, f, y, g, _kink(shift, f, g), order, _TURN)
+        return _by_median(points, a, others, b).astype(dtype)
+    (p, f), (q, g) = _sorted(points, a), _sorted(others, b)
+    fixed = jax.lax.stop_gradient((p, f, q, g))
+    shift = _minimum(lambda shift: _cost(*fixed, shift, order, _TURN), p.dtype)
+    cost = _cost(p, f, q, g, _kink(shift, f, g), order, _TURN)
     return (cost ** (1 / order)).astype(dtype)
 
 

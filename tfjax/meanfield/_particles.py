@@ -120,13 +120,15 @@ def particle_errors(
     if not counts:
         raise must("counts", "hold at least one number", "empty")
     draws = count("draws", draws)
-    limit = circle_modes(solve(circle_continuity, density, params, t1=t1).ys[-1])
+    end: Any = solve(circle_continuity, density, params, t1=t1).ys
+    limit = circle_modes(end[-1])
     field = _ByModes(density.size)
     errors = []
     for i, n in enumerate(counts):
         start = sample_circle(density, jax.random.fold_in(key, i), (draws, n))
         # The solver's error is far below that of so many tokens.
-        theta = solve(field, start, params, t1=t1, rtol=1e-4, atol=1e-5).ys[-1]
+        end = solve(field, start, params, t1=t1, rtol=1e-4, atol=1e-5).ys
+        theta = end[-1]
         gaps = [
             (jnp.mean(jnp.cos(k * theta), axis=1) - limit[k].real) ** 2
             + (jnp.mean(jnp.sin(k * theta), axis=1) + limit[k].imag) ** 2
