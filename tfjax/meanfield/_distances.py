@@ -52,9 +52,9 @@ def wasserstein_line(
     Source: C. Villani, Topics in Optimal Transportation, theorem 2.18.
     """
     order = _order(order)
-    (x, a), (y, b), dtype = _both(x, y, x_weights, y_weights)
-    (x, f), (y, g) = _sorted(x, a), _sorted(y, b)
-    cost = _cost(x, f, y, g, jnp.zeros((), x.dtype), order, 0.0)
+    (points, a), (others, b), dtype = _both(x, y, x_weights, y_weights)
+    (p, f), (q, g) = _sorted(points, a), _sorted(others, b)
+    cost = _cost(p, f, q, g, jnp.zeros((), p.dtype), order, 0.0)
     return (cost ** (1 / order)).astype(dtype)
 
 
@@ -98,15 +98,14 @@ def wasserstein_circle(
     C. Cabrelli, U. Molter, J. Comput. Appl. Math. 57 (1995) 345 (the median).
     """
     order = _order(order)
-    (x, a), (y, b), dtype = _both(x, y, x_weights, y_weights)
-    x, y = jnp.mod(x, _TURN), jnp.mod(y, _TURN)
+    (points, a), (others, b), dtype = _both(x, y, x_weights, y_weights)
+    points, others = jnp.mod(points, _TURN), jnp.mod(others, _TURN)
     if order == 1:
-        return _by_median(x, a, y, b).astype(dtype)
-    (x, f), (y, g) = _sorted(x, a), _sorted(y, b)
-    fixed = [jax.lax.stop_gradient(each) for each in (x, f, y, g)]
-    shift = _minimum(lambda shift: _cost(*fixed, shift, order, _TURN), x.dtype)
-    # At a minimum the shift does not count in the first derivative.
-    cost = _cost(x, f, y, g, shift, order, _TURN)
+        return _by_median(points, a, others, b).astype(dtype)
+    (p, f), (q, g) = _sorted(points, a), _sorted(others, b)
+    fixed = jax.lax.stop_gradient((p, f, q, g))
+    shift = _minimum(lambda shift: _cost(*fixed, shift, order, _TURN), p.dtype)
+    cost = _cost(p, f, q, g, _kink(shift, f, g), order, _TURN)
     return (cost ** (1 / order)).astype(dtype)
 
 
@@ -242,7 +241,21 @@ def _minimum(cost, dtype):
 
     start = (jnp.asarray(-1.0, dtype), jnp.asarray(1.0, dtype))
     low, high = jax.lax.fori_loop(0, rounds, narrow, start)
-    return jax.lax.stop_gradient(0.5 * (low + high))
+    return 0.5 * (low + high)
+
+
+def _kink(shift, f, g):
+    """The shift as a difference of two levels: the minimum moves along with these.
+
+    The function is linear between the shifts where levels coincide.
+    """
+    by_level = jnp.argsort(jnp.mod(g + shift, 1.0))
+    moved = jnp.mod(g + shift, 1.0)[by_level]
+    above = jnp.searchsorted(moved, jnp.mod(f, 1.0)) % g.size
+    pairs = jnp.stack([by_level[above], by_level[above - 1]])
+    exact = f[None, :] - g[pairs]
+    exact = exact + jnp.round(jax.lax.stop_gradient(shift - exact))
+    return exact.ravel()[jnp.argmin(jnp.abs(exact - shift))]
 
 
 def _by_median(x, a, y, b):
@@ -256,4 +269,4 @@ def _by_median(x, a, y, b):
     half = 0.5 * jnp.sum(widths)
     place = jnp.searchsorted(jnp.cumsum(widths[by_value]), half)
     median = excess[by_value][jnp.minimum(place, excess.size - 1)]
-    return jnp.sum(widths * jnp.abs(excess - jax.lax.stop_gradient(median)))
+    return jnp.sum(widths * jnp.abs(excess - median))
