@@ -43,6 +43,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     "phase-diagrams": Experiment(
         "_phase", "the share of pairs that have met, by time, beta and dimension"
     ),
+    "random-weights": Experiment(
+        "_random_weights", "phase diagrams with random Q, K and V"
+    ),
     "clusters-on-the-circle": Experiment(
         "_circle_clusters", "how many clusters tokens on the circle rest in, by beta"
     ),
