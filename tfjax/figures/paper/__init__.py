@@ -25,11 +25,26 @@ EXPERIMENTS: dict[str, Experiment] = {
     "energy-identities": Experiment(
         "_identities", "how the energy rises along attention, and when it does not"
     ),
+    "uniform-energy": Experiment(
+        "_extremes", "every energy lies between the uniform one and a point's"
+    ),
+    "small-beta": Experiment(
+        "_limits", "the flow at small beta stays near that at beta = 0"
+    ),
+    "orders": Experiment(
+        "_orders", "how fast layers converge to the flow as they thin out"
+    ),
     "equiangular": Experiment(
         "_equiangular", "orthogonal tokens keep one inner product, gamma(t)"
     ),
+    "concentration": Experiment(
+        "_limits", "in many dimensions random tokens follow gamma(t)"
+    ),
     "phase-diagrams": Experiment(
         "_phase", "the share of pairs that have met, by time, beta and dimension"
+    ),
+    "random-weights": Experiment(
+        "_random_weights", "phase diagrams with random Q, K and V"
     ),
     "clusters-on-the-circle": Experiment(
         "_circle_clusters", "how many clusters tokens on the circle rest in, by beta"
@@ -49,8 +64,23 @@ EXPERIMENTS: dict[str, Experiment] = {
     "landscape": Experiment(
         "_landscape", "regular polygons are strict saddles of the energy"
     ),
+    "sequential-merging": Experiment(
+        "_merging", "clusters merge one after another, the nearest pair first"
+    ),
+    "causal": Experiment(
+        "_causal", "with a causal mask all follow the first token, late"
+    ),
+    "rank": Experiment(
+        "_rank", "tokens become one, slowly in a window, and not with V = -I"
+    ),
+    "growth": Experiment(
+        "_growth", "which waves on the uniform circle grow, and how fast"
+    ),
     "rescaled-limits": Experiment(
         "_rescaled", "tokens without LayerNorm end on polygons and lines, rescaled"
+    ),
+    "long-context": Experiment(
+        "_long_context", "one layer over a long context: all one, or untouched"
     ),
     "normalization": Experiment(
         "_normalization", "the law of clustering of each place of LayerNorm"

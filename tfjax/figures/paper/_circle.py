@@ -129,7 +129,7 @@ def _cross_ratios(theta):
 @jax.jit
 def _jacobian(beta):
     """That of USA at three clusters of two, 120 degrees apart."""
-    theta = jnp.repeat(2 * jnp.pi * jnp.arange(3) / 3, 2)
+    theta = jnp.asarray(np.repeat(2 * np.pi * np.arange(3) / 3, 2))
     field = lambda y: unnormalized_circle_attention(0.0, y, AttentionParams(beta=beta))
     return jax.jacfwd(field)(theta)
 
