@@ -33,25 +33,25 @@ def near(claim: str, found: Any, expected: float, tolerance: float) -> Row:
     """Within a tolerance of the value expected; NaN is not."""
     value = float(found)
     text = f"{expected:.7g} ± {tolerance:.2g}"
-    return Row(claim, text, value, abs(value - expected) <= tolerance)
+    return Row(claim, text, value, bool(abs(value - expected) <= tolerance))
 
 
 def below(claim: str, found: Any, bound: float) -> Row:
     """Less than a bound; NaN is not."""
     value = float(found)
-    return Row(claim, f"below {bound:.4g}", value, value < bound)
+    return Row(claim, f"below {bound:.4g}", value, bool(value < bound))
 
 
 def above(claim: str, found: Any, bound: float) -> Row:
     """More than a bound; NaN is not."""
     value = float(found)
-    return Row(claim, f"above {bound:.4g}", value, value > bound)
+    return Row(claim, f"above {bound:.4g}", value, bool(value > bound))
 
 
 def within(claim: str, found: Any, low: float, high: float) -> Row:
     """Between two bounds, which count; NaN is not."""
     value = float(found)
-    return Row(claim, f"{low:.4g} to {high:.4g}", value, low <= value <= high)
+    return Row(claim, f"{low:.4g} to {high:.4g}", value, bool(low <= value <= high))
 
 
 def reported(claim: str, found: Any, what: str) -> Row:

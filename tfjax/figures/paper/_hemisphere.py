@@ -43,7 +43,7 @@ def hemisphere(
     more, gaps = _rates(key, right, quick)
     rows, data = rows + more, data | gaps
     progress(0.8)
-    rows += _wendel(seed, 500 if quick else 4000)
+    rows += _wendel(seed, 200 if quick else 4000)
     return Report(rows, figure, data)
 
 
