@@ -274,3 +274,23 @@ def test_bad_input_is_refused_by_name(change, message):
 def test_as_many_queries_as_keys_are_needed():
     with pytest.raises(ValueError, match="`q` must have 3 rows, as many as the keys"):
         attend_sinkhorn(np.ones((2, 2)), np.ones((3, 2)), np.ones((3, 2)))
+
+
+@pytest.mark.parametrize("constant", [37.0, -1e3])
+def test_a_constant_moves_the_potentials_and_nothing_else(constant):
+    logits = np.array([[0.0, -2.0], [-2.0, -1.0]], np.float32)
+    plain = sinkhorn(logits, symmetric=True)
+    moved = sinkhorn(logits + np.float32(constant), symmetric=True)
+    np.testing.assert_allclose(
+        np.exp(moved.log_weights),
+        np.exp(plain.log_weights),
+        atol=2.5e-7 * abs(constant),
+    )
+    shift = np.asarray(plain.row_potential) - np.asarray(moved.row_potential)
+    np.testing.assert_allclose(shift, constant / 2, rtol=1e-4)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_what_is_not_finite_is_blamed_on_the_tokens():
+    with pytest.raises(ValueError, match="`q` must be finite"):
+        attend_sinkhorn(np.full((2, 2), np.nan), np.eye(2), np.eye(2))

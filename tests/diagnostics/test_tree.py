@@ -11,6 +11,7 @@ from tfjax.diagnostics import (
     Lifetime,
     cluster_persistence,
     energy_staircase,
+    label_merges,
     merge_events,
     merge_tree,
 )
@@ -212,7 +213,10 @@ def test_the_errors_name_the_argument():
         with pytest.raises(ValueError, match="^`xs` must have 3 states, one for each"):
             function(TIMES[:3], as_tokens(LABELS))
     values = np.zeros(81)
-    with pytest.raises(ValueError, match=r"^`ts` must be increasing times of shape"):
+    with pytest.raises(
+        ValueError,
+        match=r"^`ts` must be (increasing times of shape|finite and increasing)",
+    ):
         energy_staircase(GRID[::-1], values)
     with pytest.raises(ValueError, match=r"^`energies` must have shape \(81,\), one"):
         energy_staircase(GRID, values[1:])
@@ -222,3 +226,31 @@ def test_the_errors_name_the_argument():
         energy_staircase(GRID, values, width=-1.0)
     with pytest.raises(ValueError, match="^`ratio` must be finite and above 1, but"):
         energy_staircase(GRID, values, ratio=1.0)
+
+
+THREE = np.array([[0, 1, 2], [0, 0, 2], [0, 0, 0]])
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("ts", [[0.0, 5.0, 3.0], [0.0, np.nan, 3.0], [0, 1, np.inf]])
+@pytest.mark.parametrize("what", [merge_tree, cluster_persistence, label_merges])
+def test_times_that_do_not_increase_are_refused_by_name(what, ts):
+    with pytest.raises(ValueError, match="`ts` must be finite and increasing, but was"):
+        what(np.array(ts), THREE)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_states_and_thresholds_that_are_not_finite_are_refused_by_name():
+    ts, lost = np.arange(2.0), np.full((2, 3, 2), np.nan)
+    for what in (merge_tree, cluster_persistence):
+        with pytest.raises(ValueError, match="`xs` must be finite"):
+            what(ts, lost)
+    sound = np.ones((2, 3, 2)) / np.sqrt(2)
+    with pytest.raises(ValueError, match="`threshold` must be finite, but was nan"):
+        merge_tree(ts, sound, np.nan)
+    with pytest.raises(ValueError, match="`labels` must be integers"):
+        label_merges(ts, np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="`ts` must be finite and increasing"):
+        energy_staircase(np.array([1.0, 2.0, np.inf]), np.ones(3))
+    with pytest.raises(ValueError, match="`energies` must be a real array"):
+        energy_staircase(np.arange(3.0), np.ones(3) * 1j)

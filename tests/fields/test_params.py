@@ -1,6 +1,7 @@
 """Parameters that depend on time, and which tokens parameters say exist."""
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,13 +9,20 @@ import pytest
 
 import tfjax
 from tfjax.fields import (
+    NGPT,
     AttentionParams,
     BlockParams,
+    FeedForward,
+    MixNorm,
     NormalizedParams,
     PiecewiseConstant,
+    PreNorm,
+    Sum,
     circle_attention,
+    feed_forward,
     intrinsic_attention,
     kuramoto,
+    normalized_attention,
     present_tokens,
     self_attention,
     unnormalized_self_attention,
@@ -180,3 +188,82 @@ def test_zero_is_a_point_of_the_torus_and_no_error_says_otherwise():
         tfjax.solve(kuramoto, np.array([np.nan, 0.0]), t1=1.0, manifold=Torus(2))
     with pytest.raises(ValueError, match="`y0` must be finite, with no zero row"):
         tfjax.solve(self_attention, np.zeros((2, 3)), t1=1.0, manifold=Sphere(3))
+
+
+def test_layers_that_do_not_follow_each_other_are_refused_by_a_solve():
+    value = np.stack([np.eye(3)] * 2)
+    layers = PiecewiseConstant(np.array([1.0, 0.0]), AttentionParams(value=value))
+    with pytest.raises(ValueError, match="`starts` must be increasing, but was"):
+        tfjax.solve(self_attention, tokens(), layers, t1=1.0)
+    message = "`starts` must be increasing"
+    with pytest.raises(RuntimeError, match=message):
+        eqx.filter_jit(lambda s: tfjax.solve(self_attention, tokens(), s, t1=1.0).ys)(
+            layers
+        )
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: self_attention(0.0, tokens(), AttentionParams),
+            "`args` must be of type AttentionParams, .*, but was the class AttentionPa",
+        ),
+        (
+            lambda: NormalizedParams(scheme="post"),
+            "`scheme` must be of type AbstractNormalization, but was a str",
+        ),
+        (
+            lambda: NormalizedParams(scheme=PreNorm),
+            "`scheme` must be of type .*, but was the class PreNorm",
+        ),
+        (
+            lambda: NormalizedParams(PreNorm()),
+            "`attention` must be of type AttentionParams, but was a PreNorm",
+        ),
+        (
+            lambda: BlockParams(feed_forward=3),
+            "`feed_forward` must be of type FeedForward, but was a int",
+        ),
+        (
+            lambda: FeedForward(np.eye(2), np.eye(2), activation="relu"),
+            "`activation` must be a function, but was 'relu'",
+        ),
+        (
+            lambda: feed_forward(
+                0.0,
+                np.ones((3, 2)),
+                FeedForward(np.eye(2), np.eye(2), activation=jnp.sum),
+            ),
+            r"`activation` must keep the shape \(3, 2\) of its argument",
+        ),
+        (
+            lambda: normalized_attention(
+                0.0, tokens(), NormalizedParams(scheme=NGPT(np.ones(3)))
+            ),
+            r"`alpha` must be a scalar, but was of shape \(3,\)",
+        ),
+        (
+            lambda: normalized_attention(
+                0.0, tokens(), NormalizedParams(scheme=MixNorm(np.ones(3)))
+            ),
+            r"`switch` must be a scalar, but was of shape \(3,\)",
+        ),
+        (
+            lambda: Sum(lambda t, x, args: x, lambda t, x, args: x[0])(0.0, tokens()),
+            "`fields` must return velocities of one shape",
+        ),
+        (
+            lambda: tfjax.solve(lambda t, y, args: y[0], tokens(), t1=1.0),
+            r"`field` must return a velocity of the state's shape \(4, 3\)",
+        ),
+        (
+            lambda: self_attention(0.0, tokens(), AttentionParams(beta=np.nan)),
+            "`beta` must be finite, but was nan",
+        ),
+    ],
+)
+def test_parts_of_another_kind_are_refused_by_name(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -80,6 +80,12 @@ class TestErrors:
             with pytest.raises(ValueError, match=REVERSE + "but was ForwardMode"):
                 derivative(jnp.asarray(1.0))
 
+    def test_second_derivatives_through_forward_mode_name_the_cure(self):
+        function = lambda y: end(y, adjoint=forward_mode()) ** 2
+        for derivative in (jax.hessian(function), jax.jit(jax.hessian(function))):
+            with pytest.raises(ValueError, match=r"second_order\(\) for jax.hessian"):
+                derivative(jnp.asarray(1.0))
+
     @pytest.mark.slow
     def test_reverse_over_reverse_mode(self):
         for adjoint in (second_order(), forward_mode()):

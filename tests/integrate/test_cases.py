@@ -21,7 +21,7 @@ from hypothesis import given, settings, strategies as st
 import tfjax
 from tfjax.fields import AttentionParams, self_attention
 from tfjax.geometry import Sphere
-from tfjax.integrate import forward_mode, saved, second_order
+from tfjax.integrate import forward_mode, reverse_mode, saved, second_order
 
 
 SPHERE = Sphere(3)
@@ -477,6 +477,31 @@ class TestS23:
         few, many = self.rise(64, checkpoints), self.rise(1024, checkpoints)
         assert few > 1000  # a gradient of this size takes megabytes
         assert many < most * few
+
+    def program(self, steps, checkpoints, n=16, dtype=jnp.float32, batch=None):
+        """Bytes that the compiled gradient keeps besides its arguments and results."""
+
+        def total(x0):
+            how = {"adjoint": reverse_mode(checkpoints), "solver": dfx.Heun()}
+            return jnp.sum(attention(x0, t1=1.0, dt0=1 / steps, **how).ys[-1])
+
+        gradient = jax.grad(total) if batch is None else jax.vmap(jax.grad(total))
+        shape = (n, 3) if batch is None else (batch, n, 3)
+        compiled = jax.jit(gradient).lower(jax.ShapeDtypeStruct(shape, dtype)).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    @pytest.mark.parametrize(
+        "how",
+        [{}, {"n": 7}, {"dtype": jnp.zeros(()).dtype}, {"batch": 3}],
+        ids=["plain", "another shape", "default dtype", "vmap"],
+    )
+    def test_S23_the_program_needs_no_more_for_1024_steps(self, how):
+        assert self.program(1024, 8, **how) < 2 * self.program(64, 8, **how)
+
+    @settings(max_examples=4)
+    @given(st.integers(17, 4000), st.sampled_from([4, 16]))
+    def test_S23_the_program_needs_as_much_for_any_number_of_steps(self, steps, kept):
+        assert self.program(steps, kept) < 2 * self.program(64, kept)
 
 
 class TestS24:

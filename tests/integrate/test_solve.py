@@ -233,7 +233,7 @@ class TestErrors:
 
     @pytest.mark.usefixtures("unchecked")
     def test_parameters_of_another_kind_are_refused(self, tokens):
-        with pytest.raises(ValueError, match="`args` must be an AttentionParams"):
+        with pytest.raises(ValueError, match="`args` must be of type AttentionParams"):
             attention(tokens, 4.0)
         with pytest.raises(ValueError, match="`field` must be a function"):
             tfjax.solve(3, tokens, t1=1.0)

@@ -81,6 +81,8 @@ def parts(mask: Any) -> list[Any]:
     """The masks of a tuple, of tuples in it too, without those that are None."""
     if isinstance(mask, tuple):
         return [part for each in mask for part in parts(each)]
+    if isinstance(mask, type):
+        raise must("mask", "be boolean, or a mask module", f"the class {mask.__name__}")
     return [] if mask is None else [mask]
 
 

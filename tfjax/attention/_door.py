@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .._core import as_float, check_shape, must, widen
+from .._core import as_float, check_shape, is_concrete, must, require, widen
 from ._base import Permits, every
 from ._masks import read_mask
 
@@ -48,6 +48,8 @@ def prepare(
     beta = as_float("beta", d_k**-0.5 if beta is None else beta).astype(q.dtype)
     if beta.ndim:
         raise must("beta", "be a scalar", f"of shape {beta.shape}")
+    if is_concrete(beta):
+        require(beta, jnp.isfinite(beta), "beta", "be finite")
     permits = read_mask(mask, n_q, n_k)
     if log_prior is not None:
         log_prior = as_float("log_prior", log_prior).astype(q.dtype)

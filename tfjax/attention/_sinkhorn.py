@@ -102,10 +102,15 @@ def sinkhorn(
         logits = jnp.where(allowed, logits, -jnp.inf)
     if symmetric:
         logits = 0.5 * logits + 0.5 * logits.T
+    # A constant changes nothing but the potentials; taking it away saves digits.
+    shift = jnp.max(jnp.where(jnp.isfinite(logits), logits, -jnp.inf))
+    shift = jax.lax.stop_gradient(jnp.where(jnp.isfinite(shift), shift, 0.0))
+    logits = logits - shift
     tol = _tolerance(tol, logits)
     max_steps = count("max_steps", max_steps)
     f, g, errors, steps = _scale(symmetric, max_steps, logits, exists, tol)
     log_weights = f[:, None] + g[None, :] + logits
+    f, g = (jnp.where(exists, each - 0.5 * shift, 0.0) for each in (f, g))
     row_error, column_error = errors.astype(dtype)
     return Sinkhorn(
         log_weights.astype(dtype),
@@ -166,8 +171,12 @@ def attend_sinkhorn(
     if exists is not None and v.shape[:1] == (n,):
         q, k, v = (jnp.where(exists[:, None], each, 0.0) for each in (q, k, v))
     given, dtype = prepare(q, k, v, beta, None, None)
+    logits = matmul(given.q, given.k.T)
+    if is_concrete(logits):
+        finite = jnp.all(jnp.isfinite(logits))
+        require(q, finite, "q", "be finite, and so must k and their products")
     scaled = sinkhorn(
-        matmul(given.q, given.k.T),
+        logits,
         mask=mask,
         symmetric=symmetric,
         tol=tol,

@@ -1,24 +1,35 @@
 """Clusters along a trajectory: when and which of them merge."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int
 
-from .._core import as_float, check_shape, must
+from .._core import as_float, check_shape, is_concrete, must, require
 from ._clusters import cluster_labels, count_clusters
 
 
 def _trajectory(ts, xs):
     ts, xs = as_float("ts", ts), as_float("xs", xs)
     check_shape("ts", ts, 1, "(t,)")
+    check_times(ts)
     check_shape("xs", xs, 3, "(t, n, d)")
     if ts.shape[0] != xs.shape[0]:
         rule = f"have {ts.shape[0]} states, one for each of ts"
         raise must("xs", rule, f"of shape {xs.shape}")
     return ts, xs
+
+
+def check_times(ts: Any) -> None:
+    """Raises unless the times are finite and do not fall; traced ones pass."""
+    if is_concrete(ts):
+        times = np.asarray(ts)
+        rising = bool(np.all(np.diff(times) >= 0))
+        if not (rising and np.all(np.isfinite(times))):
+            got = " ".join(np.array2string(times, threshold=6).split())
+            raise must("ts", "be finite and increasing", got)
 
 
 def merge_times(
@@ -37,7 +48,7 @@ def merge_times(
     **Returns:** times of shape (n,): entry `k - 1` is the first of `ts` at which there
     are at most k clusters, inf if there is none; entry 0 is the time of full collapse.
 
-    **Raises:** ValueError where the shapes do not fit.
+    **Raises:** ValueError where the shapes do not fit, or times are not increasing.
 
     !!! example
 
@@ -77,7 +88,7 @@ def merge_events(
     are the clusters at the previous saved time that are joined at `time`, largest
     first. Single tokens count as clusters. Runs outside jit.
 
-    **Raises:** ValueError where the shapes do not fit.
+    **Raises:** ValueError where the shapes do not fit, or times are not increasing.
 
     !!! example
 
@@ -112,13 +123,17 @@ def labels_of(
     """Times (t,) and labels (t, n), of tokens (t, n, d) or labels that are at hand."""
     if np.ndim(xs) != 2:
         times, states = _trajectory(ts, xs)
-        labels = _labels_along(states, as_float("threshold", threshold))
+        threshold = as_float("threshold", threshold)
+        require(threshold, jnp.isfinite(threshold), "threshold", "be finite")
+        require(states, jnp.isfinite(states), "xs", "be finite")
+        labels = _labels_along(states, threshold)
         return np.asarray(times), np.asarray(labels)
     times, labels = np.asarray(ts), np.asarray(xs)
     fits = times.ndim == 1 and labels.shape[:1] == times.shape and labels.size
     if not fits or labels.dtype.kind not in "iu":
         rule = "be tokens (t, n, d) or integer labels (t, n), a row for each of ts"
         raise must("xs", rule, f"{labels.dtype} of shape {labels.shape}")
+    check_times(times)
     return times, labels
 
 
@@ -135,7 +150,7 @@ def label_merges(
 
     **Returns:** as [`merge_events`][].
 
-    **Raises:** ValueError where the shapes do not fit.
+    **Raises:** ValueError where the shapes do not fit, or times are not increasing.
 
     !!! example
 
@@ -150,6 +165,9 @@ def label_merges(
     if labels.ndim != 2 or ts.shape != labels.shape[:1]:
         rule = "have shape (t, n), with a row for each of ts"
         raise must("labels", rule, f"of shape {labels.shape}")
+    if labels.dtype.kind not in "iu":
+        raise must("labels", "be integers", f"of dtype {labels.dtype}")
+    check_times(ts)
     events = []
     for time, before, now in zip(ts[1:], labels[:-1], labels[1:], strict=True):
         for label in np.unique(now[now >= 0]):

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import ArrayLike, Float, Int
 
-from .._core import must
-from ._merging import labels_of
+from .._core import as_float, must
+from ._merging import check_times, labels_of
 
 
 class Lifetime(NamedTuple):
@@ -141,9 +141,17 @@ def energy_staircase(
 
     Source: own; for the staircase, arXiv 2410.06833.
     """
-    times, values = np.asarray(ts, float), np.asarray(energies, float)
-    if times.ndim != 1 or not times.size or np.any(np.diff(times) < 0):
+    times, values = (
+        np.asarray(as_float(name, value), float)
+        for name, value in (("ts", ts), ("energies", energies))
+    )
+    if times.ndim != 1 or not times.size:
         raise must("ts", "be increasing times of shape (t,)", f"of shape {times.shape}")
+    check_times(times)
+    width, ratio = (
+        float(as_float(name, value))
+        for name, value in (("width", width), ("ratio", ratio))
+    )
     if values.shape != times.shape:
         rule = f"have shape {times.shape}, one for each of ts"
         raise must("energies", rule, f"of shape {values.shape}")

@@ -29,7 +29,7 @@ def kuramoto_energy(
 
         >>> import jax.numpy as jnp
         >>> from tfjax.energies import kuramoto_energy
-        >>> float(kuramoto_energy(jnp.array([0.3, 0.3])))
+        >>> round(float(kuramoto_energy(jnp.array([0.3, 0.3]))), 6)
         0.5
 
     Source: arXiv 2312.10794, section 7.

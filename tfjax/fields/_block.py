@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._core import as_float, matmul, must, widen
-from ._params import AttentionParams, TokenParams, params_at
+from ._params import AttentionParams, TokenParams, check_kind, params_at
 from ._tokens import mean_values, prepare
 
 
@@ -44,6 +44,10 @@ class FeedForward(eqx.Module):
     )
     activation: Callable[[Any], Any] = eqx.field(default=jax.nn.relu, static=True)
 
+    def __check_init__(self):
+        if not callable(self.activation):
+            raise must("activation", "be a function", repr(self.activation))
+
 
 class BlockParams(TokenParams):
     """The parameters of a Transformer block: attention and a feed-forward layer.
@@ -66,6 +70,11 @@ class BlockParams(TokenParams):
 
     attention: AttentionParams = eqx.field(default_factory=AttentionParams)
     feed_forward: FeedForward | None = None
+
+    def __check_init__(self):
+        check_kind("attention", self.attention, AttentionParams)
+        if self.feed_forward is not None:
+            check_kind("feed_forward", self.feed_forward, FeedForward)
 
     @property
     def mask(self) -> Any:
@@ -127,7 +136,11 @@ def _layer(layer: FeedForward, x: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
     inner = matmul(x, a.T)
     if layer.b is not None:
         inner = inner + jnp.broadcast_to(layer.b.astype(x.dtype), inner.shape)
-    return matmul(layer.activation(inner), w.T)
+    outer = layer.activation(inner)
+    if jnp.shape(outer) != inner.shape:
+        got = f"one that returned the shape {jnp.shape(outer)}"
+        raise must("activation", f"keep the shape {inner.shape} of its argument", got)
+    return matmul(outer, w.T)
 
 
 def transformer_block(

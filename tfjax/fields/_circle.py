@@ -49,7 +49,8 @@ def circle_attention(
         >>> import jax.numpy as jnp
         >>> from tfjax.fields import AttentionParams, circle_attention
         >>> theta = jnp.array([0.0, jnp.pi / 2])
-        >>> circle_attention(0.0, theta, AttentionParams(beta=0.0)).tolist()
+        >>> velocity = circle_attention(0.0, theta, AttentionParams(beta=0.0))
+        >>> [round(float(v), 6) for v in velocity]
         [0.5, -0.5]
 
     Source: arXiv 2312.10794, equation (7), with the normaliser of equation (2.3).
@@ -87,7 +88,8 @@ def unnormalized_circle_attention(
         >>> import jax.numpy as jnp
         >>> from tfjax.fields import AttentionParams, unnormalized_circle_attention
         >>> theta = jnp.array([0.0, jnp.pi / 2])
-        >>> unnormalized_circle_attention(0.0, theta).tolist()
+        >>> velocity = unnormalized_circle_attention(0.0, theta)
+        >>> [round(float(v), 6) for v in velocity]
         [0.5, -0.5]
 
     Source: arXiv 2312.10794, equation (7).
@@ -140,7 +142,7 @@ class Kuramoto(eqx.Module):
 def kuramoto(
     t: Float[ArrayLike, ""] | float,
     theta: Float[ArrayLike, " n"],
-    args: Kuramoto | None = None,
+    args: Kuramoto | Callable | None = None,
 ) -> Float[Array, " n"]:
     r"""Kuramoto's oscillators, all coupled to all through their mean field.
 
@@ -171,9 +173,10 @@ def kuramoto(
     Source: Y. Kuramoto (1975); arXiv 2312.10794, section 7.
     """
     theta, dtype = _angles(theta)
-    params = Kuramoto() if args is None else args
+    params = Kuramoto() if args is None else args(t) if callable(args) else args
     if not isinstance(params, Kuramoto):
-        raise must("args", "be a Kuramoto or None", f"a {type(args).__name__}")
+        rule = "be a Kuramoto, a function of time that returns one, or None"
+        raise must("args", rule, f"a {type(args).__name__}")
     coupling = params.coupling.astype(theta.dtype)
     if coupling.ndim:
         raise must("coupling", "be a scalar", f"of shape {coupling.shape}")

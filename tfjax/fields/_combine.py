@@ -4,6 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._core import as_float, must, widen
@@ -44,8 +45,13 @@ class Sum(eqx.Module):
     def __call__(self, t: Any, x: Any, args: Any = None) -> Any:
         wide = _widened(x)
         total = self.fields[0](t, wide, args)
+        shapes = lambda tree: jax.tree.map(jnp.shape, tree)
         for field in self.fields[1:]:
-            total = jax.tree.map(lambda a, b: a + b, total, field(t, wide, args))
+            more = field(t, wide, args)
+            if shapes(more) != shapes(total):
+                got = f"of shapes {shapes(total)} and {shapes(more)}"
+                raise must("fields", "return velocities of one shape", got)
+            total = jax.tree.map(lambda a, b: a + b, total, more)
         return _narrowed(total, x)
 
 

@@ -55,7 +55,7 @@ def gradient_flow(
         raise must("energy", "be a scalar function of the state", repr(energy))
     if not isinstance(manifold, AbstractManifold):
         raise must("manifold", "be a manifold of tfjax.geometry", repr(manifold))
-    if isinstance(sign, bool) or sign not in (1, -1):
+    if type(sign) is not int or sign not in (1, -1):
         raise must("sign", "be 1 or -1", repr(sign))
     return _GradientFlow(energy, manifold, int(sign))
 

@@ -8,8 +8,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._core import as_float, normalize, safe_norm
-from ._params import AttentionParams, TokenParams, params_at
+from .._core import as_float, must, normalize, safe_norm
+from ._params import AttentionParams, TokenParams, check_kind, params_at
 from ._tokens import mean_values, prepare
 
 
@@ -83,7 +83,7 @@ class MixNorm(AbstractNormalization):
     )
 
     def __call__(self, t, radius, strength):
-        post = t <= self.switch.astype(t.dtype)
+        post = t <= _scalar("switch", self.switch).astype(t.dtype)
         turn = jnp.where(post, radius, jnp.ones_like(radius))
         return turn, jnp.where(post, jnp.zeros_like(radius), jnp.ones_like(radius))
 
@@ -127,8 +127,8 @@ class NGPT(AbstractNormalization):
     )
 
     def __call__(self, t, radius, strength):
-        alpha = as_float("alpha", self.alpha(t) if callable(self.alpha) else self.alpha)
-        alpha = alpha.astype(radius.dtype)
+        alpha = self.alpha(t) if callable(self.alpha) else self.alpha
+        alpha = _scalar("alpha", alpha).astype(radius.dtype)
         return alpha * radius * _reciprocal(strength), jnp.zeros_like(radius)
 
 
@@ -146,6 +146,13 @@ class LNScaling(AbstractNormalization):
 
     def __call__(self, t, radius, strength):
         return radius / jnp.sqrt(t + 1), jnp.zeros_like(radius)
+
+
+def _scalar(name, value):
+    value = as_float(name, value)
+    if value.ndim:
+        raise must(name, "be a scalar", f"of shape {value.shape}")
+    return value
 
 
 def _reciprocal(length):
@@ -175,6 +182,10 @@ class NormalizedParams(TokenParams):
 
     attention: AttentionParams = eqx.field(default_factory=AttentionParams)
     scheme: AbstractNormalization = PostNorm()
+
+    def __check_init__(self):
+        check_kind("attention", self.attention, AttentionParams)
+        check_kind("scheme", self.scheme, AbstractNormalization)
 
     @property
     def mask(self) -> Any:

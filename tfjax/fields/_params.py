@@ -133,8 +133,7 @@ class PiecewiseConstant(eqx.Module):
             rule = "have shape (l,) with l at least 1"
             raise must("starts", rule, f"of shape {self.starts.shape}")
         if is_concrete(self.starts):
-            rising = jnp.diff(self.starts) > 0
-            require(self.starts, jnp.all(rising), "starts", "be increasing")
+            self.checked()
         count = self.starts.size
         now = jnp.asarray(t).astype(self.starts.dtype)
         layer = jnp.searchsorted(self.starts, now, side="right") - 1
@@ -152,6 +151,20 @@ class PiecewiseConstant(eqx.Module):
 
         return jax.tree.map(pick, self.params)
 
+    def checked(self) -> "PiecewiseConstant":
+        """The same, or an error where `starts` is not increasing, at run time too."""
+        rising = jnp.all(jnp.diff(self.starts) > 0)
+        starts = require(self.starts, rising, "starts", "be increasing")
+        return eqx.tree_at(lambda layers: layers.starts, self, starts)
+
+
+def check_kind(name: str, value: Any, kind: type) -> None:
+    """Raises unless a part of some parameters is of its kind."""
+    if not isinstance(value, kind):
+        what = "the class " if isinstance(value, type) else "a "
+        what += value.__name__ if isinstance(value, type) else type(value).__name__
+        raise must(name, f"be of type {kind.__name__}", what)
+
 
 _Params = TypeVar("_Params", bound=TokenParams)
 
@@ -160,10 +173,13 @@ def params_at(t: Any, args: Any, kind: type[_Params]) -> _Params:
     """The parameters of a field at time t, which are of a `kind` or a function of t."""
     if args is None:
         return kind()  # type: ignore[call-arg]
-    params = args if isinstance(args, TokenParams) or not callable(args) else args(t)
+    params, of_time = args, callable(args) and not isinstance(args, TokenParams | type)
+    if callable(args) and of_time:
+        params = args(t)
     if not isinstance(params, kind):
         what = "an array" if isinstance(params, jax.Array) else type(params).__name__
-        got = what if params is args else f"a function that returned {what}"
+        what = f"the class {params.__name__}" if isinstance(params, type) else what
+        got = f"a function that returned {what}" if of_time else what
         rule = (
             f"be of type {kind.__name__}, a function of time that returns one, or None"
         )

@@ -162,23 +162,27 @@ def refused_inputs(plan: Plan) -> Refused:
 
 
 @contextlib.contextmanager
-def explained(refused: Refused) -> Iterator[None]:
-    """Says the same where forward mode comes by a closure, which cannot be marked."""
+def explained(plan: Plan) -> Iterator[None]:
+    """Says the same where a mode comes by a way that cannot be marked."""
+    inputs, outputs = refused_inputs(plan), refused_outputs(plan)
     try:
         yield
     except TypeError as error:
-        if refused.forward is None or "custom_vjp" not in str(error):
-            raise
-        raise ValueError(refused.forward) from error
+        # Forward mode by a closure.
+        if inputs.forward is not None and "custom_vjp" in str(error):
+            raise ValueError(inputs.forward) from error
+        # Reverse mode beneath another mode, in jax 0.10.
+        if outputs.reverse is not None and "NoneType" in str(error):
+            raise ValueError(outputs.reverse) from error
+        raise
 
 
 def refused_outputs(plan: Plan) -> Refused:
     """The modes that an adjoint of forward mode does not offer."""
     if not isinstance(plan.adjoint, dfx.ForwardMode):
         return Refused()
-    text = _refusal(
-        plan.adjoint, "reverse_mode()", "reverse mode (jax.grad, jax.jacrev)"
-    )
+    need = "reverse mode (jax.grad, jax.jacrev), or second_order() for jax.hessian,"
+    text = _refusal(plan.adjoint, "reverse_mode()", need)
     return Refused(reverse=text, then=Refused(reverse=text))
 
 

@@ -90,6 +90,9 @@ def make_plan(
         ts = _check_times("ts", _times(ts, dtype), t0, t1)
         if throw:
             ts = _traced("ts", ts, jnp.isfinite, "be finite")
+            onward = lambda ts: jnp.diff(ts) * jnp.where(t1 < t0, -1, 1) >= 0
+            rule = "run from t0 towards t1: decreasing where t1 < t0, else increasing"
+            ts = _traced("ts", ts, onward, rule)
         saveat = dfx.SaveAt(ts=ts)
     elif saveat is not None:
         saveat = _cast_saveat(saveat, dtype, t0, t1)

@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 from .._core import count, is_concrete, must
 from ..fields import VectorField
 from ..geometry import AbstractManifold
-from ._adjoints import explained, refused_inputs
+from ._adjoints import explained
 from ._door import as_state, floats_to_arrays, make_plan
 from ._solve import failure, run_member
 
@@ -117,7 +117,7 @@ def solve_ensemble(
             raise must("mesh", rule, f"{mesh.size} devices")
         # The caller's axes may be explicit ones; these must be the compiler's.
         mesh = Mesh(mesh.devices, mesh.axis_names)
-    with explained(refused_inputs(plan)):
+    with explained(plan):
         solution, reached = _run(field, batch, plan, min(batch_size, size), mesh)
     if throw:
         okay = dfx.is_okay(solution.result)

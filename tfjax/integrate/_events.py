@@ -23,7 +23,7 @@ from ._root import BracketedNewton
 
 
 def one_cluster(threshold: Float[ArrayLike, ""] | float = 0.99) -> dfx.Event:
-    r"""Ends a solve when all tokens have come within one cap.
+    r"""Ends a solve when all tokens on the sphere have come within one cap.
 
     The event occurs where
     $$\min_{i \ne j} \langle x_i, x_j \rangle - \text{threshold}$$
@@ -69,7 +69,7 @@ def first_merge(
     *,
     start: Float[ArrayLike, "n d"] | None = None,
 ) -> dfx.Event:
-    r"""Ends a solve when two clusters that were apart at the start first meet.
+    r"""Ends a solve when two clusters on the sphere that started apart first meet.
 
     The event occurs where
     $$\max_{i, j \text{ apart}} \langle x_i, x_j \rangle - \text{threshold}$$

@@ -41,6 +41,8 @@ def saved(solution: dfx.Solution) -> PyTree[Bool[Array, "..."]]:
 
     Source: own; the mean of exp(-t) at t = .25, .5, .75, 1.
     """
+    if not isinstance(solution, dfx.Solution):
+        raise must("solution", "be a diffrax.Solution", f"a {type(solution).__name__}")
     if solution.ts is None:
         rule = "hold records at times (ts, steps, t0 or t1)"
         raise must("solution", rule, "one of dense output only")

@@ -14,7 +14,7 @@ from jaxtyping import PyTree
 from .._core import is_concrete, must
 from ..fields import VectorField
 from ..geometry import AbstractManifold
-from ._adjoints import explained, refused_inputs
+from ._adjoints import explained
 from ._door import Plan, as_state, floats_to_arrays, make_plan
 from ._solve import checked_state, finished, run_member
 
@@ -140,7 +140,7 @@ def solve_sde(
     )
     plan = _check_direction(plan, calculus, additive)
     path = _Noise(diffusion, _key(key), noise)
-    with explained(refused_inputs(plan)):
+    with explained(plan):
         y0 = checked_state(y0, args, plan)
         solution, reached, okay = _run(drift, path, y0, args, plan)
     return finished(solution, reached, okay, y0, args, plan)

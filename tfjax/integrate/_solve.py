@@ -106,6 +106,8 @@ def solve(
     if not callable(field):
         raise must("field", "be a function (t, y, args) -> dy/dt", repr(field))
     y0, args, field = as_state(y0), floats_to_arrays(args), floats_to_arrays(field)
+    if isinstance(args, PiecewiseConstant) and throw:
+        args = args.checked()
     plan = make_plan(
         y0,
         t1=t1,
@@ -124,7 +126,7 @@ def solve(
         progress=progress,
         throw=throw,
     )
-    with explained(refused_inputs(plan)):
+    with explained(plan):
         y0 = checked_state(y0, args, plan)
         solution, reached, okay = _run(field, y0, args, plan)
     return finished(solution, reached, okay, y0, args, plan)
@@ -208,7 +210,7 @@ def run_member(
         if isinstance(controller, dfx.PIDController):
             norm = PresentNorm(exists, controller.norm)
             controller = eqx.tree_at(lambda c: c.norm, controller, norm)
-    rhs: Any = field
+    rhs: Any = _Shaped(field)
     if space is not None:
         rhs = _Tangential(field, space)
         y0 = space.project(y0)
@@ -272,11 +274,25 @@ class _Tangential(eqx.Module):
 
     def __call__(self, t, y, args=None):
         point = self.manifold.project(y)
-        velocity = self.field(t, point, args)
-        if jnp.shape(velocity) != y.shape:
-            rule = f"return a velocity of the state's shape {y.shape}"
-            raise must("field", rule, f"one of shape {jnp.shape(velocity)}")
-        return self.manifold.tangent(point, velocity)
+        return self.manifold.tangent(point, _velocity(self.field, t, point, args))
+
+
+class _Shaped(eqx.Module):
+    """A field whose velocity has the shape of the state, or it is an error."""
+
+    field: Any
+
+    def __call__(self, t, y, args=None):
+        return _velocity(self.field, t, y, args)
+
+
+def _velocity(field, t, y, args):
+    velocity = field(t, y, args)
+    shapes = [jax.tree.map(jnp.shape, tree) for tree in (y, velocity)]
+    if shapes[0] != shapes[1]:
+        rule = f"return a velocity of the state's shape {shapes[0]}"
+        raise must("field", rule, f"one of shape {shapes[1]}")
+    return velocity
 
 
 def takes_part(y0: PyTree, args: PyTree, manifold: Any) -> Bool[Array, ""]:

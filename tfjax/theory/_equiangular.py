@@ -44,8 +44,8 @@ def equiangular(
     !!! example
 
         >>> from tfjax.theory import equiangular
-        >>> round(float(equiangular(1.0, 32, 1.0)), 4)
-        0.1519
+        >>> round(float(equiangular(1.0, 32, 1.0)), 3)
+        0.152
 
     Source: arXiv 2312.10794, theorem 6.8.
     """

@@ -29,26 +29,26 @@ class Row(NamedTuple):
         return self._asdict() | {"found": found}
 
 
-def near(claim: str, found: Any, expected: float, tolerance: float) -> Row:
+def near(claim: str, found: Any, expected: float | int, tolerance: float | int) -> Row:
     """Within a tolerance of the value expected; NaN is not."""
     value = float(found)
     text = f"{expected:.7g} ± {tolerance:.2g}"
     return Row(claim, text, value, bool(abs(value - expected) <= tolerance))
 
 
-def below(claim: str, found: Any, bound: float) -> Row:
+def below(claim: str, found: Any, bound: float | int) -> Row:
     """Less than a bound; NaN is not."""
     value = float(found)
     return Row(claim, f"below {bound:.4g}", value, bool(value < bound))
 
 
-def above(claim: str, found: Any, bound: float) -> Row:
+def above(claim: str, found: Any, bound: float | int) -> Row:
     """More than a bound; NaN is not."""
     value = float(found)
     return Row(claim, f"above {bound:.4g}", value, bool(value > bound))
 
 
-def within(claim: str, found: Any, low: float, high: float) -> Row:
+def within(claim: str, found: Any, low: float | int, high: float | int) -> Row:
     """Between two bounds, which count; NaN is not."""
     value = float(found)
     return Row(claim, f"{low:.4g} to {high:.4g}", value, bool(low <= value <= high))

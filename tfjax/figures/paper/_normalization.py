@@ -51,7 +51,7 @@ def normalization(
     """
     key = jax.random.key(seed)
     pole = jnp.array([0.0, 0.0, 1.0])
-    x0 = Sphere(3).project(pole + 0.1 * jax.random.normal(key, (10, 3)))
+    x0 = Sphere(3).project(pole[None] + 0.1 * jax.random.normal(key, (10, 3)))
     figure = new_figure(8.0, 3.8)
     axes = style(figure.subplots())
     rows, data = [], {}
