@@ -309,7 +309,9 @@ def test_bad_oscillators_are_refused_by_name():
         kuramoto(0.0, theta, Kuramoto(frequencies=np.ones(3)))
     with pytest.raises(ValueError, match="^`coupling` must be a scalar"):
         kuramoto(0.0, theta, Kuramoto(coupling=np.ones(2)))
-    with pytest.raises(ValueError, match="^`args` must be a Kuramoto, a function of time"):
+    with pytest.raises(
+        ValueError, match="^`args` must be a Kuramoto, a function of time"
+    ):
         kuramoto(0.0, theta, AttentionParams())
     with pytest.raises(ValueError, match="^`frequencies` must be a real array"):
         Kuramoto(frequencies="fast")
