@@ -141,17 +141,13 @@ def energy_staircase(
 
     Source: own; for the staircase, arXiv 2410.06833.
     """
-    times, values = (
-        np.asarray(as_float(name, value), float)
-        for name, value in (("ts", ts), ("energies", energies))
-    )
+    times, values = _real("ts", ts), _real("energies", energies)
     if times.ndim != 1 or not times.size:
         raise must("ts", "be increasing times of shape (t,)", f"of shape {times.shape}")
     check_times(times)
-    width, ratio = (
-        float(as_float(name, value))
-        for name, value in (("width", width), ("ratio", ratio))
-    )
+    for name, value in (("width", width), ("ratio", ratio)):
+        if _real(name, value).ndim:
+            raise must(name, "be a scalar", f"of shape {np.shape(value)}")
     if values.shape != times.shape:
         rule = f"have shape {times.shape}, one for each of ts"
         raise must("energies", rule, f"of shape {values.shape}")
@@ -163,6 +159,14 @@ def energy_staircase(
         raise must("ratio", "be finite and above 1", ratio)
     times, values = times[times > 0], values[times > 0]
     return _longest_first(times, values, width, ratio)
+
+
+def _real(name, value):
+    """Real numbers in double precision, also where jax has none."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "iuf":
+        array = np.asarray(as_float(name, value))  # half precision, or an error
+    return array.astype(float)
 
 
 def _longest_first(times, values, width, ratio):
