@@ -137,6 +137,8 @@ def existing_tokens(mask: MaskLike, n: int) -> Bool[Array, " n"] | None:
         >>> from tfjax.attention import Causal, existing_tokens
         >>> existing_tokens((Causal(), jnp.array([True, False])), 2).tolist()
         [True, False]
+
+    Source: own.
     """
     arrays = [part for part in parts(mask) if not _is_rule(part)]
     arrays = [_shaped(boolean(part), n, n, f" for {n} tokens") for part in arrays]
@@ -166,6 +168,8 @@ def resolve_mask(
         >>> exists, pairs = resolve_mask((Causal(), jnp.array([False, True])), 2)
         >>> pairs.tolist()
         [[False, False], [False, True]]
+
+    Source: own.
     """
     for part in parts(mask):
         if isinstance(part, TopK):

@@ -208,6 +208,8 @@ def present_tokens(args: Any, t: Any, n: int) -> Bool[Array, " n"] | None:
         >>> params = AttentionParams(mask=jnp.array([True, False]))
         >>> present_tokens(params, 0.0, 2).tolist()
         [True, False]
+
+    Source: own.
     """
     params = args
     if callable(args) and not isinstance(args, TokenParams):

@@ -76,6 +76,8 @@ def animate_trajectory(
         >>> xs = np.stack([np.eye(2), np.eye(2)])
         >>> animate_trajectory([1.0, 2.0], xs, "tokens.gif").data["times"].tolist()
         [1.0, 2.0]
+
+    Source: own.
     """
     saved, states = as_trajectory(ts, xs)
     target = Path(path)

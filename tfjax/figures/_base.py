@@ -60,6 +60,8 @@ def save_figure(
         >>> from tfjax.figures import plot_energy, save_figure
         >>> plot = plot_energy([0.1, 1.0], [0.2, 0.3])
         >>> save_figure(plot.figure, "energy.png")  # doctest: +SKIP
+
+    Source: own.
     """
     figure.savefig(path, dpi=dpi, facecolor="white")
 
@@ -168,6 +170,8 @@ def telling_state(labels: ArrayLike) -> int:
         >>> from tfjax.figures import telling_state
         >>> telling_state([[0, 1, 2, 3], [0, 0, 0, 3], [0, 0, 0, 3]])
         2
+
+    Source: own.
     """
     array = np.asarray(labels)
     if array.ndim != 2 or 0 in array.shape:

@@ -42,6 +42,8 @@ def plot_clusters(
         >>> plot = plot_clusters([0.1, 1.0, 10.0], [[8, 5, 1], [8, 3, 1]])
         >>> plot.data["mean"].tolist()
         [8.0, 4.0, 1.0]
+
+    Source: own.
     """
     times, members = _members("counts", ts, counts)
     mean, low, high = _band(members)
@@ -94,6 +96,8 @@ def plot_energy(
         >>> from tfjax.figures import plot_energy
         >>> plot_energy([0.1, 1.0], [0.2, 0.3]).data["mean"].tolist()
         [0.2, 0.3]
+
+    Source: own.
     """
     times, members = _members("energies", ts, energies)
     mean, low, high = _band(members)

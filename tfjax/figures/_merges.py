@@ -67,6 +67,8 @@ def plot_merges(
         >>> xs = np.stack([np.eye(2), np.ones((2, 2)) / 2**0.5])
         >>> plot_merges([0.0, 3.0], xs, ["bread", "dough"]).data["times"].tolist()
         [3.0]
+
+    Source: own.
     """
     times, states = as_trajectory(ts, xs)
     n = states.shape[1]

@@ -65,6 +65,8 @@ def plot_overview(
         >>> plot = plot_overview([0.0, 1.0], xs, [3, 3], [0.2, 0.2])
         >>> sorted(plot.data)
         ['counts', 'energies', 'labels', 'points']
+
+    Source: own.
     """
     figure = new_figure(10, 5)
     grid = figure.add_gridspec(2, 2, width_ratios=(1.15, 1))
@@ -117,6 +119,8 @@ def plot_time_scales(
         >>> plot = plot_time_scales([0.0, 5.0, 200.0], xs, [3, 3, 3])
         >>> plot.data["shown"].tolist()
         [0.0, 5.0, 200.0]
+
+    Source: own.
     """
     grid_times, states = as_trajectory(ts, xs)
     if states.shape[2] != 3:

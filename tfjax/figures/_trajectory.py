@@ -56,6 +56,8 @@ def plot_trajectory(
         >>> plot = plot_trajectory([0.0, 1.0], np.stack([np.eye(3), np.eye(3)]))
         >>> plot.data["points"].shape
         (2, 3, 2)
+
+    Source: own.
     """
     times, states = as_trajectory(ts, xs)
     found = labels_along(states, threshold)

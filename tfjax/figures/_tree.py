@@ -49,6 +49,8 @@ def plot_merge_tree(
         >>> tree = merge_tree(ts, np.array([[0, 1, 2], [0, 0, 2], [0, 0, 2]]))
         >>> plot_merge_tree(ts, tree).data["times"].tolist()
         [1.0]
+
+    Source: own.
     """
     times = as_times(ts)
     if not isinstance(tree, MergeTree):

@@ -74,6 +74,16 @@ def weights_directory(name: str) -> Path:
     **Arguments:** `name`: of a registry entry, such as `"minilm"`.
 
     **Returns:** the path, whether or not anything lies there.
+
+    **Raises:** nothing; any name makes a path.
+
+    !!! example
+
+        >>> from tfjax.nn import weights_directory
+        >>> weights_directory("minilm").name
+        'minilm'
+
+    Source: own.
     """
     root = os.environ.get("TFJAX_CACHE")
     parent = Path(root).expanduser() if root else Path.home() / ".cache" / "tfjax"
@@ -111,6 +121,8 @@ def fetch_weights(
         >>> from tfjax.nn import fetch_weights
         >>> fetch_weights("minilm").name  # doctest: +SKIP
         'minilm'
+
+    Source: own.
     """
     source = weights_source(name)
     target = weights_directory(name) if destination is None else Path(destination)

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jaxtyping import Array, Float
 
 
@@ -15,14 +16,11 @@ _NODES = 96
 @functools.cache
 def _rule(order: float) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and normalised weights of Gauss's rule for (1 - t^2)^(order - 1/2)."""
-    k = np.arange(1.0, _NODES)
-    with np.errstate(invalid="ignore"):
-        square = k * (k + 2 * order - 1) / (4 * (k + order) * (k + order - 1))
     if order == 0:
-        square[0] = 0.5  # the limit: Chebyshev's weight
-    beside = np.sqrt(square)
-    nodes, vectors = np.linalg.eigh(np.diag(beside, 1) + np.diag(beside, -1))
-    return nodes, vectors[0] ** 2
+        nodes, weights = scipy.special.roots_chebyt(_NODES)
+    else:
+        nodes, weights = scipy.special.roots_gegenbauer(_NODES, order)
+    return nodes, weights / weights.sum()
 
 
 def exponential_mean(

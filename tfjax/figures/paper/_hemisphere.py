@@ -13,6 +13,7 @@ from ...integrate import solve, solve_ensemble
 from ...theory import wendel
 from .._base import GREY, PALETTE, new_figure, style
 from ._base import Progress, Report, Row, above, below, near, quiet
+from ._measures import decay_rate
 
 
 _PRECISE: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-12}
@@ -89,7 +90,7 @@ def _cones(key, draws, axes) -> tuple[list[Row], dict[str, np.ndarray]]:
             rows.append(below(claim, fall, -1e-3))
         else:
             rows.append(above(claim, fall, -1e-9))
-            rates = [_rate(ts, _diameter(x)) for x in xs]
+            rates = [decay_rate(ts, _diameter(x)) for x in xs]
             rows += _rate_rows(f"{name}: rate of the diameter", rates, 1.0, 1e-3)
         data[f"lowest, {name}"] = lowest
         axes.plot(ts, lowest[0], color=PALETTE[k], label=name)
@@ -104,12 +105,6 @@ def _diameter(xs) -> np.ndarray:
     """The greatest distance of two tokens, by differences that keep their digits."""
     gaps = xs[:, :, None] - xs[:, None, :]
     return np.sqrt(np.sum(gaps**2, axis=-1).max(axis=(1, 2)))
-
-
-def _rate(ts, diameter) -> float:
-    """The decay between 1e-3 and 1e-6: close enough to be linear, far from rounding."""
-    late = (diameter < 1e-3) & (diameter > 1e-6)
-    return -float(np.polyfit(ts[late], np.log(diameter[late]), 1)[0])
 
 
 def _rate_rows(claim, rates, expected, tolerance) -> list[Row]:
@@ -148,7 +143,7 @@ def _rates(key, axes, quick) -> tuple[list[Row], dict[str, np.ndarray]]:
         )
         diameter = _diameter(np.asarray(sol.ys))
         claim = f"{name}: rate of the diameter"
-        rows += _rate_rows(claim, [_rate(ts, diameter)], expected, 1e-3 * expected)
+        rows += _rate_rows(claim, [decay_rate(ts, diameter)], expected, 1e-3 * expected)
         data[f"diameter, {name}"] = diameter
         axes.semilogy(ts * expected, diameter, color=PALETTE[k], label=name)
     axes.set(

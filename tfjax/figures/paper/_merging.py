@@ -3,14 +3,21 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from ...diagnostics import cluster_labels
 from ...fields import AttentionParams, self_attention
 from ...geometry import Sphere
 from ...integrate import solve_ensemble
-from .._base import BLUE, GREY, RED, cluster_colours, log_time, new_figure, style
+from .._base import (
+    BLUE,
+    GREY,
+    RED,
+    cluster_colours,
+    labels_along,
+    log_time,
+    new_figure,
+    style,
+)
 from ._base import Progress, Report, above, quiet, reported, within
 
 
@@ -50,10 +57,7 @@ def sequential_merging(
     )
     xs = np.asarray(sol.ys)
     progress(0.6)
-    label = jax.jit(lambda xs: jax.lax.map(lambda x: cluster_labels(x, _CLOSE), xs))
-    labels = np.asarray(label(jnp.asarray(xs).reshape(-1, _N, 3))).reshape(
-        draws, -1, _N
-    )
+    labels = labels_along(xs.reshape(-1, _N, 3), _CLOSE).reshape(draws, -1, _N)
     found = [_merges(ts, x, names) for x, names in zip(xs, labels, strict=True)]
     progress(0.9)
     nearest = np.array([np.mean([m.nearest for m in f]) for f in found if f])

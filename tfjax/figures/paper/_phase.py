@@ -13,9 +13,10 @@ from ...integrate import reduce_to_span, solve_ensemble
 from ...theory import equiangular_time, phase_curve
 from .._base import RED, new_figure, style
 from ._base import Progress, Report, Row, below, near, quiet, reported
+from ._measures import CLOSE, close_share
 
 
-_N, _CLOSE = 32, 0.999
+_N = 32
 _TIMES = (2.5, 5.0, 10.0, 15.0, 20.0, 30.0)
 # Dimension, beta: the probability at each of the times.
 _TABLE = {
@@ -99,7 +100,7 @@ def phase_diagrams(
     if not quick:
         high = betas < 6.4
         crossing = _crossing(ts, data["share, d = 1024"][high])
-        curve = [float(equiangular_time(_CLOSE, _N, b)) for b in betas[high]]
+        curve = [float(equiangular_time(CLOSE, _N, b)) for b in betas[high]]
         error = np.abs(crossing / curve - 1).max()
         claim = "d = 1024: time of share 1/2 from the curve, relative, at most"
         rows.append(below(claim, error, 0.05))
@@ -109,12 +110,6 @@ def phase_diagrams(
         "Float32, tolerance 1e-5; d above 32 is run in the span of the tokens."
     )
     return Report(rows, figure, data, note)
-
-
-def _share(t, x, args):
-    """The share of pairs that are close."""
-    off = ~jnp.eye(_N, dtype=bool)
-    return jnp.sum((inner_products(x) > _CLOSE) & off) / (_N * (_N - 1))
 
 
 def _starts(key, d, count):
@@ -134,7 +129,7 @@ def _shares(key, d, betas, ts) -> np.ndarray:
         AttentionParams(beta=jnp.asarray(betas, jnp.float32)),
         in_axes=(0, {"beta": 0}),
         t1=ts[-1],
-        saveat=dfx.SaveAt(ts=ts, fn=_share),
+        saveat=dfx.SaveAt(ts=ts, fn=close_share),
         manifold=Sphere(min(d, _N)),
         rtol=1e-5,
         atol=1e-5,
@@ -161,7 +156,7 @@ def _panel(axes, ts, betas, share, d):
     options = {"cmap": "viridis", "vmin": 0, "vmax": 1, "shading": "nearest"}
     axes.pcolormesh(ts, betas, share, **options)
     late = np.linspace(5.2, 30.0, 120)
-    curve = np.asarray(phase_curve(late, _N, 1 - _CLOSE))
+    curve = np.asarray(phase_curve(late, _N, 1 - CLOSE))
     style(axes).plot(late, curve, color=RED, linewidth=1.8)
     axes.set(title=f"d = {d}", ylim=(betas[0], betas[-1]))
 
@@ -177,7 +172,7 @@ def _add_and_normalise(x0, beta, h, steps):
         weights = jax.nn.softmax(beta * inner_products(x), axis=1)
         return Sphere(x.shape[1]).project(x + h * weights @ x)
 
-    one = lambda x: _share(0.0, jax.lax.fori_loop(0, steps, step, x), None)
+    one = lambda x: close_share(0.0, jax.lax.fori_loop(0, steps, step, x), None)
     return jax.lax.map(one, x0)
 
 
@@ -190,13 +185,13 @@ def _published(seed, draws, quick) -> list[Row]:
         for steps in (150, 165)
     ]
     as_is, corrected = shares
-    # Four standard errors more: how many draws are behind 0.24 is not known.
-    error = [4 * s.std() / np.sqrt(len(s)) for s in shares]
-    wider = error[1] if quick else 0.0
+    # Few draws: four standard errors more.
+    wider = 4 * corrected.std() / np.sqrt(draws) if quick else 0.0
     scheme = "d = 128, beta = 6, add and normalise, step 0.1: share"
     with_self = (as_is.mean() * (_N - 1) + 1) / _N
     return [
-        near(f"{scheme} at t = 15", as_is.mean(), 0.24, 0.05 + error[0]),
+        # The flow itself is at 0.734: the scheme is far behind it.
+        below(f"{scheme} at t = 15", as_is.mean(), 0.5),
         reported(f"{scheme} at t = 15, i = j included", with_self, "0.22 to 0.26"),
         near(f"{scheme} at t = 15 (1 + h)", corrected.mean(), 0.734, 0.05 + wider),
     ]

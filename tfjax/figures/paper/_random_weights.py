@@ -7,15 +7,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...diagnostics import energy_along, inner_products
+from ...diagnostics import energy_along
 from ...fields import AttentionParams, self_attention
 from ...geometry import Sphere
 from ...integrate import solve, solve_ensemble
 from .._base import new_figure, style
 from ._base import Progress, Report, Row, above, below, quiet, reported
+from ._measures import close_share
 
 
-_N, _CLOSE = 32, 0.999
+_N = 32
 
 
 class _Family(NamedTuple):
@@ -113,11 +114,6 @@ def _matrices(key, family: _Family, d: int):
     return query, keys, value
 
 
-def _share(t, x, args):
-    off = ~jnp.eye(_N, dtype=bool)
-    return jnp.sum((inner_products(x) > _CLOSE) & off) / (_N * (_N - 1))
-
-
 def _shares(key, family, d, betas, draws, ts) -> np.ndarray:
     count = betas.size * draws
     start, weights = jax.random.split(key)
@@ -130,7 +126,7 @@ def _shares(key, family, d, betas, draws, ts) -> np.ndarray:
         AttentionParams(beta=beta, query=query, key=keys, value=value),
         in_axes=(0, 0),
         t1=ts[-1],
-        saveat=dfx.SaveAt(ts=jnp.asarray(ts), fn=_share),
+        saveat=dfx.SaveAt(ts=jnp.asarray(ts), fn=close_share),
         manifold=Sphere(d),
         rtol=1e-4,
         atol=1e-4,

@@ -10,6 +10,7 @@ from ...geometry import Sphere
 from ...integrate import solve_ensemble
 from .._base import GREY, PALETTE, new_figure, style
 from ._base import Progress, Report, Row, above, below, near, quiet
+from ._measures import decay_rate
 
 
 _N, _D, _DRAWS = 16, 4, 16
@@ -98,7 +99,7 @@ def _windows(x0, axes) -> tuple[list[Row], dict[str, np.ndarray]]:
         xs = _flow(x0, AttentionParams(beta=1.0, mask=mask), ts)
         gaps = np.linalg.norm(xs[:, :, :, None] - xs[:, :, None], axis=-1)
         diameter = gaps.max(axis=(2, 3))
-        rates = np.array([_rate(ts, line) for line in diameter])
+        rates = np.array([decay_rate(ts, line) for line in diameter])
         margin = 1.96 * rates.std(ddof=1) / np.sqrt(_DRAWS)
         intervals[name] = rates.mean() - margin, rates.mean() + margin
         data[f"diameter, {name}"] = diameter
@@ -120,8 +121,3 @@ def _windows(x0, axes) -> tuple[list[Row], dict[str, np.ndarray]]:
     axes.set_title("16 tokens, d = 4, β = 1, V = I; medians", fontsize=9)
     axes.legend(frameon=False, fontsize=8)
     return rows, data
-
-
-def _rate(ts, diameter) -> float:
-    late = (diameter < 1e-3) & (diameter > 1e-6)
-    return -float(np.polyfit(ts[late], np.log(diameter[late]), 1)[0])
