@@ -22,6 +22,9 @@ class Experiment(NamedTuple):
 # In the order of the paper. The function in the module has the experiment's name, with
 # underscores.
 EXPERIMENTS: dict[str, Experiment] = {
+    "trajectories": Experiment(
+        "_trajectories", "every dynamics of section 2, beside an independent program"
+    ),
     "energy-identities": Experiment(
         "_identities", "how the energy rises along attention, and when it does not"
     ),
@@ -48,6 +51,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "clusters-on-the-circle": Experiment(
         "_circle_clusters", "how many clusters tokens on the circle rest in, by beta"
+    ),
+    "time-scales": Experiment(
+        "_time_scales", "on the sphere clusters form soon, and merge late"
     ),
     "optimal-configurations": Experiment(
         "_configurations", "repulsive attention finds the best points on the sphere"

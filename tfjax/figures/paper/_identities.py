@@ -4,9 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ...attention import sinkhorn
 from ...diagnostics import energy_along
 from ...energies import interaction_energy
-from ...fields import AttentionParams, self_attention, unnormalized_self_attention
+from ...fields import (
+    AttentionParams,
+    self_attention,
+    sinkhorn_attention,
+    unnormalized_self_attention,
+)
 from ...geometry import Sphere
 from ...integrate import solve
 from .._base import BLUE, GREY, RED, new_figure, style
@@ -89,11 +95,21 @@ def _identity_errors(key) -> dict[str, float]:
         )
         rise = lambda v, x=x, energy=energy: jax.jvp(energy, (x,), (v,))[1]
         speed = lambda v: jnp.sum(v**2, axis=1)
+        # The energy of Sinkhorn attention is minus the mean potential over beta.
+        scaled = lambda x, beta=beta: sinkhorn(beta * x @ x.T, symmetric=True)
+        potential = lambda x, beta=beta, scaled=scaled: (
+            -jnp.mean(scaled(x).row_potential) / beta
+        )
+        even = sinkhorn_attention(0.0, x, args)
+        uphill = Sphere(d).tangent(x, jax.grad(potential)(x))
+        sums = jnp.sum(jnp.exp(scaled(x).log_weights), axis=0)
         pairs = {
             "USA = n grad E": (usa, n * gradient),
             "SA = n^2 grad E / Z": (sa, n**2 * gradient / z[:, None]),
             "USA: dE/dt = mean |v|^2": (rise(usa), jnp.mean(speed(usa))),
             "SA: dE/dt = mean (Z/n) |v|^2": (rise(sa), jnp.mean(z / n * speed(sa))),
+            "Sinkhorn = n grad of minus the mean potential": (even, n * uphill),
+            "Sinkhorn: columns sum to 1": (sums, jnp.ones(n)),
         }
         for name, (got, expected) in pairs.items():
             error = float(jnp.max(jnp.abs(got - expected)) / jnp.max(jnp.abs(expected)))
