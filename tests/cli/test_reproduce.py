@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from tfjax.cli import main
+from tfjax.cli import _page, _reproduction, main
 from tfjax.figures import paper
 from tfjax.figures.paper import Experiment
 from tfjax.figures.paper._base import Report, near
@@ -30,10 +30,8 @@ def experiments(monkeypatch):
 
     functions = {"holds": make(42.1), "fails": make(41.0), "breaks": make(None)}
     table = {name: Experiment("_x", f"what {name} in one line") for name in functions}
-    monkeypatch.setattr(paper, "EXPERIMENTS", table)
-    from tfjax.cli import _reproduction
-
-    monkeypatch.setattr(_reproduction, "EXPERIMENTS", table)
+    for module in (paper, _page, _reproduction):
+        monkeypatch.setattr(module, "EXPERIMENTS", table)
     monkeypatch.setattr(_reproduction, "load", functions.__getitem__)
 
 
@@ -81,11 +79,37 @@ def test_a_claim_that_does_not_hold_makes_the_command_fail_after_writing(
 
 
 @pytest.mark.usefixtures("experiments")
-def test_an_experiment_that_breaks_writes_nothing_and_says_which(tmp_path, capsys):
-    assert main(["reproduce", "breaks", "--out", str(tmp_path)]) == 1
-    error = capsys.readouterr().err
-    assert error.endswith("breaks could not be run: The solve stopped.\n")
+def test_an_experiment_that_breaks_writes_nothing_and_the_others_are_run(
+    tmp_path, capsys
+):
+    assert main(["reproduce", "breaks", "holds", "--out", str(tmp_path)]) == 1
+    captured = capsys.readouterr()
+    assert "FAILED: The solve stopped.\n" in captured.out
+    sentence = "Not as expected: breaks could not be run: The solve stopped.\n"
+    assert captured.err == sentence
     assert not (tmp_path / "breaks").exists()
+    assert (tmp_path / "holds" / "summary.json").exists()
+
+
+@pytest.mark.usefixtures("experiments")
+def test_a_page_shows_every_summary_in_the_directory(tmp_path):
+    main(["reproduce", "holds", "--out", str(tmp_path)])
+    main(["reproduce", "fails", "--out", str(tmp_path), "--force"])
+    page = (tmp_path / "reproduction.md").read_text("utf-8")
+    assert "1 of 2 claims hold in 2 experiments" in page
+    assert "| the answer | 42 ± 0.5 | 42.1 | holds |" in page
+    assert "| the answer | 42 ± 0.5 | 41 | FAILS |" in page
+    assert "![fails](fails/figure.png)" in page
+    assert "`tfjax reproduce holds --seed 0`" in page
+
+
+@pytest.mark.usefixtures("experiments")
+def test_a_damaged_summary_is_named(tmp_path, capsys):
+    (tmp_path / "fails").mkdir()
+    (tmp_path / "fails" / "summary.json").write_text("{")
+    assert main(["reproduce", "holds", "--out", str(tmp_path), "--force"]) == 1
+    assert "fails/summary.json is no summary" in capsys.readouterr().err
+    assert (tmp_path / "holds" / "summary.json").exists()
 
 
 @pytest.mark.usefixtures("experiments")

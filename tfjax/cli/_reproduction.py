@@ -12,6 +12,7 @@ from ..figures import save_figure
 from ..figures.paper import EXPERIMENTS, Report, Row, load
 from ._errors import FailedRun
 from ._output import killable, write_json, writing
+from ._page import PAGE, page, summaries
 from ._versions import versions
 from .reproduce import FILES
 
@@ -19,7 +20,8 @@ from .reproduce import FILES
 def reproduce(names: list[str], arguments: argparse.Namespace) -> int:
     """Runs the experiments in float64; returns the exit code.
 
-    Each is written when it is done, so an interruption leaves the earlier ones whole.
+    Each is written when it is done, so an interruption leaves the earlier ones whole,
+    and one that breaks does not stop the others.
     """
     begin = time.perf_counter()
     wrong: list[str] = []
@@ -28,7 +30,13 @@ def reproduce(names: list[str], arguments: argparse.Namespace) -> int:
             print(
                 f"{k + 1}/{len(names)}  {name}: {EXPERIMENTS[name].title}", flush=True
             )
-            report, seconds = _run(name, arguments)
+            try:
+                report, seconds = _run(name, arguments)
+            except (ImportError, OSError, RuntimeError, ValueError) as error:
+                text = str(error).strip().splitlines()[0]
+                wrong.append(f"{name} could not be run: {text}")
+                print(f"     FAILED: {text}\n", flush=True)
+                continue
             print(table(report.rows))
             if report.note:
                 print(f"     {report.note}")
@@ -38,8 +46,12 @@ def reproduce(names: list[str], arguments: argparse.Namespace) -> int:
             wrong += [f"{name}: {row.claim}" for row in report.rows if not row.passed]
     if len(names) > 1:
         print(f"{time.perf_counter() - begin:.0f} seconds in all.")
+    if written := summaries(arguments.out):
+        with writing(arguments.out, (PAGE,)) as scratch:
+            (scratch / PAGE).write_text(page(written), encoding="utf-8")
+        print(f"{arguments.out / PAGE}: every claim and figure on one page.")
     if wrong:
-        raise FailedRun("Not as expected: " + "; ".join(wrong) + ".")
+        raise FailedRun("Not as expected: " + "; ".join(wrong).rstrip(".") + ".")
     return 0
 
 
@@ -51,9 +63,6 @@ def _run(name: str, arguments: argparse.Namespace) -> tuple[Report, float]:
             report = load(name)(
                 seed=arguments.seed, quick=arguments.quick, progress=show
             )
-    except (RuntimeError, ValueError) as error:
-        text = str(error).strip().splitlines()[0]
-        raise FailedRun(f"{name} could not be run: {text}") from error
     finally:
         show(1.0)
     return report, time.perf_counter() - begin
