@@ -77,7 +77,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         "_causal", "with a causal mask all follow the first token, late"
     ),
     "rank": Experiment(
-        "_rank", "tokens become one, slowly in a window, and not with V = -I"
+        "_rank", "tokens become one, slowly in a window, and not with another V"
     ),
     "growth": Experiment(
         "_growth", "which waves on the uniform circle grow, and how fast"
