@@ -1,4 +1,4 @@
-"""The paper's dynamics: trajectories against independent references, and theorems.
+"""The paper's dynamics: trajectories against independent references.
 
 Numbers are those of arXiv 2312.10794 and of reference solutions by DOP853 in numpy.
 """
@@ -137,74 +137,6 @@ class TestMetastability:
         for (i, j), time in {(0, 1): 1.30, (3, 4): 2.45, (2, 3): 5.20}.items():
             joined = np.asarray(jnp.sum(xs[:, i] * xs[:, j], axis=-1)) > 0.999
             assert abs(float(ts[np.argmax(joined)]) - time) < 0.051
-
-
-def decay_rate(ts, values, low, high):
-    """The rate of an exponential decay, fitted while the values lie in [low, high]."""
-    ts, values = np.asarray(ts), np.asarray(values)
-    window = (values > low) & (values < high)
-    assert window.sum() >= 4
-    return -np.polyfit(ts[window], np.log(values[window]), 1)[0]
-
-
-def spread(xs, centre):
-    """The largest distance of a token from `centre`, at every time."""
-    return np.max(np.linalg.norm(np.asarray(xs) - np.asarray(centre), axis=-1), axis=-1)
-
-
-class TestOneCluster:
-    @pytest.mark.parametrize("weights", ["identity", "random query and key"])
-    def test_a08_cone_lemma_min_inner_product_never_falls_and_rate_is_1(self, weights):
-        """Lemma 6.4: in an open hemisphere (V = I, any Q and K) tokens collapse."""
-        x0 = Sphere(3).random(jax.random.key(8), (20, 10))
-        x0 = x0.at[..., 2].set(jnp.abs(x0[..., 2]))
-        args = AttentionParams(beta=1.0)
-        if weights != "identity":
-            query, key = jax.random.normal(jax.random.key(9), (2, 3, 3))
-            args = AttentionParams(beta=1.0, query=query, key=key)
-        ts = jnp.concatenate([jnp.linspace(0, 16, 161), jnp.array([60.0])])
-        sol = tfjax.solve_ensemble(
-            self_attention, x0, args, t1=60.0, ts=ts, manifold=Sphere(3), **PRECISE
-        )
-        assert np.all(dfx.is_okay(sol.result))
-        height = np.min(sol.ys[..., 2], axis=-1)
-        assert np.diff(height, axis=1).min() > -1e-9
-        gaps = [spread(member, member[-1]) for member in sol.ys]
-        assert max(gap[-2] for gap in gaps) < 0.05
-        if weights == "identity":
-            rates = [decay_rate(ts, gap, 1e-6, 1e-3) for gap in gaps]
-            assert np.max(np.abs(np.array(rates) - 1)) < 1e-3
-
-    @pytest.mark.parametrize(
-        ("n", "d", "beta"), [(8, 16, 1.0), (8, 8, 4.0), (32, 64, 1.0)]
-    )
-    def test_a09_sa_with_d_at_least_n_converges_at_rate_1(self, n, d, beta):
-        """Theorem 6.3, with the local rate of the linearisation."""
-        x0 = Sphere(d).random(jax.random.key(1), (n,))
-        ts = jnp.concatenate([jnp.linspace(0, 30, 301), jnp.array([80.0])])
-        xs = flow(self_attention, x0, AttentionParams(beta=beta), ts)
-        assert abs(decay_rate(ts, spread(xs, xs[-1]), 1e-6, 1e-3) - 1) < 1e-3
-
-    @pytest.mark.parametrize("beta", [0.5, 1.0, 2.0])
-    def test_a09_usa_with_d_at_least_n_converges_at_rate_2_exp_beta(self, beta):
-        x0 = Sphere(16).random(jax.random.key(1), (8,))
-        ts = jnp.linspace(0, 20, 1601)
-        xs = flow(unnormalized_self_attention, x0, AttentionParams(beta=beta), ts)
-        gap = 1 - np.min(jax.vmap(inner_products)(xs), axis=(1, 2))
-        rate = decay_rate(ts, gap, 1e-8, 1e-5) / (2 * np.exp(beta))
-        assert abs(rate - 1) < 1e-3
-
-    @pytest.mark.parametrize("weights", ["identity", "random query and key"])
-    def test_a16_causal_tokens_converge_to_the_first(self, weights):
-        x0 = Sphere(3).random(jax.random.key(4), (16,))
-        args = AttentionParams(beta=1.0, mask="causal")
-        if weights != "identity":
-            query, key = jax.random.normal(jax.random.key(5), (2, 3, 3)) / 3**0.5
-            args = AttentionParams(beta=1.0, query=query, key=key, mask="causal")
-        xs = flow(self_attention, x0, args, jnp.array([0.0, 20.0, 60.0]))
-        distance = spread(xs, x0[0])
-        assert distance[1] > 1e-6 > distance[2]
-        np.testing.assert_allclose(xs[:, 0], np.stack([x0[0]] * 3), atol=1e-12)
 
 
 @pytest.mark.slow

@@ -64,3 +64,15 @@ def test_words_outside_the_encoding_of_the_terminal():
         [sys.executable, "-c", script], capture_output=True, check=True, env=environment
     )
     assert done.stdout == b"? ?\n"
+
+
+def test_a_reader_that_closes_early_is_no_traceback():
+    words = ["-u", "-m", "tfjax.cli", "reproduce", "--list"]
+    with subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(60) == 1
+        assert process.stderr is not None
+        assert process.stderr.read() == b""

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import io
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -47,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except FailedRun as error:
         print(error, file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # the reader of our words, such as head, has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
         print("\nInterrupted; nothing was written.", file=sys.stderr)
