@@ -46,6 +46,10 @@ EXPERIMENTS: dict[str, Experiment] = {
     "phase-diagrams": Experiment(
         "_phase", "the share of pairs that have met, by time, beta and dimension"
     ),
+    "published-scheme": Experiment(
+        "_published",
+        "adding and normalising slows the clock, by how much, and the cure",
+    ),
     "random-weights": Experiment(
         "_random_weights", "phase diagrams with random Q, K and V"
     ),

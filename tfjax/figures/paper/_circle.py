@@ -21,6 +21,7 @@ from ...geometry import Sphere
 from ...integrate import solve, solve_ensemble
 from .._base import BLUE, GREY, PALETTE, RED, new_figure, style
 from ._base import Progress, Report, Row, above, below, near, quiet
+from ._measures import circle_points
 
 
 _PRECISE: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-12}
@@ -70,10 +71,10 @@ def _points(seed, betas) -> list[Row]:
             args = AttentionParams(beta=beta)
             ts = np.linspace(0.0, 5.0, 11)
             sol = solve(angles, theta, args, t1=5.0, ts=ts, **_PRECISE)
-            found = np.asarray(_plane(sol.ys))
+            found = np.asarray(circle_points(sol.ys))
             sol = solve(
                 points,
-                _plane(theta),
+                circle_points(theta),
                 args,
                 t1=5.0,
                 ts=ts,
@@ -83,10 +84,6 @@ def _points(seed, betas) -> list[Row]:
             worst = max(worst, float(np.abs(found - np.asarray(sol.ys)).max()))
         rows.append(below(f"{name}: angles from points, at most", worst, 1e-7))
     return rows
-
-
-def _plane(theta):
-    return jnp.stack([jnp.cos(theta), jnp.sin(theta)], axis=-1)
 
 
 def _oscillators(axes) -> tuple[list[Row], dict[str, np.ndarray]]:

@@ -73,7 +73,7 @@ def _particles(seed, quick, axes, progress):
     """All inner products of orthogonal tokens beside the curve, to t = 30."""
     betas = (1.0, 4.0) if quick else (0.0, 0.5, 1.0, 4.0, 9.0)
     sizes = ((8, 8),) if quick else ((8, 8), (8, 20), (32, 32))
-    rows, ts = [], np.linspace(0.0, 30.0, 61)
+    rows, ts = [], np.linspace(0.0, 30.0, 121)
     data: dict[str, np.ndarray] = {"t": ts}
     for k, (n, d) in enumerate(sizes):
         x0, off = _orthonormal(seed, n, d), ~np.eye(n, dtype=bool)

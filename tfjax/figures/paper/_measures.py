@@ -10,6 +10,13 @@ from ...diagnostics import inner_products
 
 
 CLOSE = 0.999
+# The start of the authors' illustration of metastability, as angles in radians.
+FIVE_ANGLES = (0.06219714, 0.21432297, 1.81912262, 2.91107101, -3.09524835)
+
+
+def circle_points(theta: Float[Array, " n"]) -> Float[Array, "n 2"]:
+    """The points of the circle at some angles."""
+    return jnp.stack([jnp.cos(theta), jnp.sin(theta)], axis=-1)
 
 
 def close_share(t: Any, x: Float[Array, "n d"], args: Any) -> Float[Array, ""]:

@@ -1,18 +1,16 @@
 """Phase diagrams: when two tokens have met, by inverse temperature and dimension."""
 
 import diffrax as dfx
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...diagnostics import inner_products
 from ...fields import AttentionParams, self_attention
 from ...geometry import Sphere
 from ...integrate import reduce_to_span, solve_ensemble
 from ...theory import equiangular_time, phase_curve
 from .._base import RED, new_figure, style
-from ._base import Progress, Report, Row, below, near, quiet, reported
+from ._base import Progress, Report, Row, below, quiet
 from ._measures import CLOSE, close_share
 
 
@@ -63,8 +61,8 @@ def phase_diagrams(
     - `quick`: fewer draws and panels.
     - `progress`: is called with the fraction that is done.
 
-    **Returns:** a report: the probabilities against a table, the published scheme
-    beside the flow, and a panel for each dimension.
+    **Returns:** a report: the probabilities against a table, and a panel for each
+    dimension.
 
     Source: arXiv 2312.10794, section 6.2 and equation (6.12).
     """
@@ -104,7 +102,6 @@ def phase_diagrams(
         error = np.abs(crossing / curve - 1).max()
         claim = "d = 1024: time of share 1/2 from the curve, relative, at most"
         rows.append(below(claim, error, 0.05))
-    rows += _published(seed, draws, quick)
     note = (
         "All pairs are counted: each has the law of the pair (1, 2), with less noise. "
         "Float32, tolerance 1e-5; d above 32 is run in the span of the tokens."
@@ -164,34 +161,3 @@ def _panel(axes, ts, betas, share, d):
 def _crossing(ts, share) -> np.ndarray:
     """When the share passes one half, between saved times."""
     return np.array([np.interp(0.5, np.maximum.accumulate(s), ts) for s in share])
-
-
-@eqx.filter_jit
-def _add_and_normalise(x0, beta, h, steps):
-    def step(_, x):
-        weights = jax.nn.softmax(beta * inner_products(x), axis=1)
-        return Sphere(x.shape[1]).project(x + h * weights @ x)
-
-    one = lambda x: close_share(0.0, jax.lax.fori_loop(0, steps, step, x), None)
-    return jax.lax.map(one, x0)
-
-
-def _published(seed, draws, quick) -> list[Row]:
-    """The published scheme adds and normalises: its clock runs slow by 1 + h."""
-    key = jax.random.fold_in(jax.random.key(seed), 128)
-    x0 = _starts(key, 128, max(draws, 128))
-    shares = [
-        np.asarray(_add_and_normalise(x0, jnp.float32(6.0), jnp.float32(0.1), steps))
-        for steps in (150, 165)
-    ]
-    as_is, corrected = shares
-    # Few draws: four standard errors more.
-    wider = 4 * corrected.std() / np.sqrt(draws) if quick else 0.0
-    scheme = "d = 128, beta = 6, add and normalise, step 0.1: share"
-    with_self = (as_is.mean() * (_N - 1) + 1) / _N
-    return [
-        # The flow itself is at 0.734: the scheme is far behind it.
-        below(f"{scheme} at t = 15", as_is.mean(), 0.5),
-        reported(f"{scheme} at t = 15, i = j included", with_self, "0.22 to 0.26"),
-        near(f"{scheme} at t = 15 (1 + h)", corrected.mean(), 0.734, 0.05 + wider),
-    ]
