@@ -12,6 +12,7 @@ from ...fields import AttentionParams, unnormalized_self_attention
 from ...geometry import Sphere
 from ...integrate import solve
 from .._base import BLUE, GREY, RED, new_figure, style
+from .._trajectory import draw_sphere, draw_tokens
 from ._base import Progress, Report, Row, above, below, near, quiet
 
 
@@ -38,7 +39,7 @@ _CASES = {
     "cross-polytope in d = 4": _Case(8, 4, 1.0, 1000.0, None, (-1.0, 0.0)),
     "cross-polytope in d = 5": _Case(10, 5, 1.0, 2000.0, None, (-1.0, 0.0)),
 }
-_QUICK = ("tetrahedron", "octahedron", "icosahedron", "cross-polytope in d = 4")
+_QUICK = ("tetrahedron", "octahedron", "icosahedron", "regular 7-gon")
 
 
 def optimal_configurations(
@@ -58,8 +59,9 @@ def optimal_configurations(
     Source: arXiv 2312.10794, section 9.1 and theorem 9.2; H. Cohn, A. Kumar (2007).
     """
     names = _QUICK if quick else tuple(_CASES)
-    figure = new_figure(8.0, 0.6 + 0.42 * len(names))
-    axes = style(figure.subplots())
+    figure = new_figure(9.6, 3.6)
+    grid = figure.add_gridspec(2, 4, width_ratios=(2.1, 0.01, 1, 1))
+    axes = style(figure.add_subplot(grid[:, 0]))
     rows: list[Row] = []
     data = {}
     for k, name in enumerate(names):
@@ -73,11 +75,13 @@ def optimal_configurations(
         exact = np.asarray(case.products)
         axes.plot(exact, np.full(exact.size, k), "o", color=RED, markersize=3)
         progress((k + 1) / (len(names) + 1))
+    for k, name in enumerate(names[:4]):
+        _draw(figure.add_subplot(grid[k // 2, 2 + k % 2]), name, data[name])
     rows += _five_points()
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="inner products of distinct tokens", ylim=(-0.6, len(names) - 0.4))
     axes.set_title(
-        "end of V = -I from a uniform start (bars); exact (dots)", fontsize=9
+        "ends of V = -I from a uniform start (bars); exact (dots)", fontsize=9
     )
     axes.axvline(0.0, color=GREY, linewidth=0.6)
     note = (
@@ -85,6 +89,31 @@ def optimal_configurations(
         "simplices count. A descent may end in a local minimum; from seed 0 none does."
     )
     return Report(rows, figure, data, note)
+
+
+def _draw(axes, name: str, x: np.ndarray) -> None:
+    """The tokens on the sphere, and lines between nearest neighbours."""
+    # Seen from a little above, with the first token to the left of the eye.
+    a, b = 0.35, 1.1
+    turn = np.array([[np.cos(b), np.sin(b), 0], [-np.sin(b), np.cos(b), 0], [0, 0, 1]])
+    tilt = np.array([[1, 0, 0], [0, np.cos(a), np.sin(a)], [0, -np.sin(a), np.cos(a)]])
+    if x.shape[1] == 3:
+        first = np.linalg.qr(np.stack([x[0], x[1], np.array([0.3, 0.5, 0.8])]).T)[0]
+        seen = x @ (tilt @ turn @ first.T).T
+        draw_sphere(axes, tilt)
+    else:
+        seen = np.concatenate([x, np.zeros((len(x), 1))], axis=1)
+        angles = np.linspace(0.0, 2 * np.pi, 200)
+        axes.plot(np.cos(angles), np.sin(angles), color=GREY, linewidth=0.9)
+        axes.set(xlim=(-1.08, 1.08), ylim=(-1.08, 1.08), aspect="equal")
+        axes.set_axis_off()
+    products = np.asarray(inner_products(x)) - 2 * np.eye(len(x))
+    for i, j in np.argwhere(np.triu(products > products.max() - 1e-6)):
+        back = seen[[i, j], 2].mean() < 0
+        line = {"color": BLUE, "linewidth": 1.2, "alpha": 0.3 if back else 0.9}
+        axes.plot(seen[[i, j], 0], seen[[i, j], 1], zorder=3, **line)
+    draw_tokens(axes, seen, [RED] * len(x), size=40)
+    axes.set_title(f"{name}, {len(x)} tokens", fontsize=9)
 
 
 def _descend(seed, n, d, beta, t1, x0=None) -> np.ndarray:
