@@ -10,6 +10,7 @@ import numpy as np
 
 from ..figures import save_figure
 from ..figures.paper import EXPERIMENTS, Report, Row, load
+from ..nn import find_weights
 from ._errors import FailedRun
 from ._output import killable, write_json, writing
 from ._versions import versions
@@ -21,6 +22,7 @@ def reproduce(names: list[str], arguments: argparse.Namespace) -> int:
 
     Each is written when it is done, so an interruption leaves the earlier ones whole.
     """
+    _check_weights(names)
     begin = time.perf_counter()
     wrong: list[str] = []
     with jax.enable_x64(True):
@@ -43,6 +45,16 @@ def reproduce(names: list[str], arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _check_weights(names: list[str]) -> None:
+    """Missing weights end the command before the first experiment, not after hours."""
+    for name in names:
+        for weights in EXPERIMENTS[name].weights:
+            try:
+                find_weights(weights)
+            except FileNotFoundError as error:
+                raise FailedRun(f"{name} could not be run: {error}") from error
+
+
 def _run(name: str, arguments: argparse.Namespace) -> tuple[Report, float]:
     begin = time.perf_counter()
     show = _bar(name)
@@ -51,7 +63,7 @@ def _run(name: str, arguments: argparse.Namespace) -> tuple[Report, float]:
             report = load(name)(
                 seed=arguments.seed, quick=arguments.quick, progress=show
             )
-    except (RuntimeError, ValueError) as error:
+    except (ImportError, RuntimeError, ValueError) as error:
         text = str(error).strip().splitlines()[0]
         raise FailedRun(f"{name} could not be run: {text}") from error
     finally:
