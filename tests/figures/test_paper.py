@@ -24,7 +24,7 @@ def marked(name):
 
 @pytest.mark.skipif(not jax.config.jax_enable_x64, reason="experiments are in float64")
 @pytest.mark.slow
-@pytest.mark.parametrize("name", map(marked, EXPERIMENTS))
+@pytest.mark.parametrize("name", [marked(name) for name in EXPERIMENTS])
 def test_the_claims_of_the_quick_experiment_hold(name):
     try:
         for weights in EXPERIMENTS[name].weights:

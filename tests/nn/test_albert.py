@@ -151,7 +151,7 @@ def test_phonemes_are_read_one_by_one(albert):
     assert tokens.words == ("[PAD]", "ə", " ", "b", "ˈ", "O", "t", ".", "[PAD]")
     assert tokens.ids.tolist() == [0, 83, 16, 44, 156, 31, 62, 4, 0]
     assert np.flatnonzero(tokens.special).tolist() == [0, 8]
-    with pytest.raises(ValueError, match="`text` must hold symbols that the model kno"):
+    with pytest.raises(ValueError, match="`text` must hold symbols that the model"):
         albert.encode("ə 7")
 
 

