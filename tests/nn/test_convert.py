@@ -16,6 +16,7 @@ from checkpoints import albert_tensors
 from tfjax.nn import find_weights, load_pretrained
 from tfjax.nn._convert import (
     _MATRICES,
+    _tokenizer,
     albert_tensors as read_albert,
     convert_antiberty,
 )
@@ -177,6 +178,21 @@ def test_damaged_archives_and_other_contents_are_refused(tmp_path, torch):
     ):
         with pytest.raises(ValueError, match=text):
             read_torch(save(tmp_path / "c.bin", value, {}))
+
+
+# --- tokenizers -----------------------------------------------------------------------
+
+
+def test_a_token_is_a_character_and_lines_are_joined():
+    pytest.importorskip("tokenizers")
+    symbols = {"[PAD]": 0, "a": 1, " ": 2, "\u0303": 3}
+    phonemes = _tokenizer(symbols, "[PAD]", "[PAD]")
+    # A combining mark is a symbol of its own.
+    assert phonemes.encode("a\u0303 a\r\na").ids == [0, 1, 3, 2, 1, 1, 0]
+    with pytest.raises(Exception, match="WordLevel error: Missing"):
+        phonemes.encode("ab")
+    residues = _tokenizer({"[UNK]": 0, "[CLS]": 1, "A": 2}, "[CLS]", "[CLS]", "[UNK]")
+    assert residues.encode("ABA").ids == [1, 2, 0, 2, 1]
 
 
 # --- AntiBERTy ------------------------------------------------------------------------
