@@ -1,7 +1,7 @@
 """Writes docs/reproduction.md from the summaries in docs/reproduction.
 
-    tfjax reproduce --all --out docs/reproduction --force
-    python docs/make_reproduction.py
+tfjax reproduce --all --out docs/reproduction --force
+python docs/make_reproduction.py
 """
 
 from pathlib import Path

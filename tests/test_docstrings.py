@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "tfjax"
 # Where `# doctest: +SKIP` is heeded, and why; elsewhere the flag is ignored.
 MAY_SKIP = {
     "tfjax.nn._download.fetch_weights": "downloads",
+    "tfjax.nn._weights.find_weights": "needs weights that have to be downloaded",
     "tfjax.nn._pretrained.load_pretrained": "needs weights that have to be downloaded",
 }
 

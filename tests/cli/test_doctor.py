@@ -63,6 +63,36 @@ def test_fetch_weights(capsys, monkeypatch, tmp_path):
     assert main(["fetch-weights", "--destination", "there", "--force"]) == 0
     assert asked == [("minilm", None, False), ("minilm", Path("there"), True)]
     assert f"The weights lie in {tmp_path}." in capsys.readouterr().out
+    asked.clear()
+    assert main(["fetch-weights", "albert", "minilm", "albert"]) == 0
+    assert [name for name, *_ in asked] == ["albert", "minilm"]
+    asked.clear()
+    assert main(["fetch-weights", "--all"]) == 0
+    assert [name for name, *_ in asked] == list(tfjax.nn.WEIGHTS)
+    assert "antiberty (AntiBERTy, antibodies): looking for" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["gpt"], "`NAME` must be of minilm, albert, antiberty, but was gpt."),
+        (["albert", "--all"], "Names must not be given beside --all."),
+        (
+            ["--all", "--destination", "x"],
+            "must be given with one NAME, but was with 3",
+        ),
+    ],
+)
+def test_fetch_weights_refuses(words, sentence, capsys):
+    assert main(["fetch-weights", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_the_help_of_fetch_weights_names_every_model_and_its_size(capsys):
+    assert main(["fetch-weights", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    for name, source in tfjax.nn.WEIGHTS.items():
+        assert f"{name} ({source.megabytes} MB)" in text
 
 
 def test_fetch_weights_refuses_a_directory_with_other_content(capsys, tmp_path):

@@ -1,6 +1,9 @@
 """Every experiment in its quick form: its claims hold, its figure is whole."""
 
+import importlib.util
+import json
 import math
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -8,12 +11,26 @@ import pytest
 
 from tfjax.figures.paper import EXPERIMENTS, Report, load
 from tfjax.figures.paper._base import above, below, near, reported, within
+from tfjax.figures.paper._pretrained_models import _EXPECTED
+from tfjax.figures.paper._texts import WORD_COUNTS, WORD_TIMES, paragraph
+from tfjax.nn import find_weights
+
+
+def marked(name):
+    """What needs weights is marked so."""
+    marks = [pytest.mark.pretrained] if EXPERIMENTS[name].weights else []
+    return pytest.param(name, marks=marks)
 
 
 @pytest.mark.skipif(not jax.config.jax_enable_x64, reason="experiments are in float64")
 @pytest.mark.slow
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", [marked(name) for name in EXPERIMENTS])
 def test_the_claims_of_the_quick_experiment_hold(name):
+    try:
+        for weights in EXPERIMENTS[name].weights:
+            find_weights(weights)
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
     fractions = []
     report = load(name)(seed=0, quick=True, progress=fractions.append)
     assert isinstance(report, Report)
@@ -37,6 +54,27 @@ def test_an_experiment_has_a_title_of_one_line(name):
     assert 10 < len(title) < 80
     assert not title.endswith(".")
     assert name == name.lower()
+
+
+@pytest.mark.parametrize("name", ["pretrained-models", "words"])
+def test_an_experiment_without_its_weights_says_what_to_run(
+    name, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("TFJAX_CACHE", str(tmp_path))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda module: None)
+    with pytest.raises(FileNotFoundError, match="run `tfjax fetch-weights minilm`"):
+        load(name)(quick=True)
+
+
+def test_the_tables_of_the_texts_are_those_of_the_reference():
+    file = Path(__file__).parents[1] / "reference" / "minilm_paragraph.json"
+    reference = json.loads(file.read_text("utf-8"))
+    assert paragraph() == reference["text"]
+    counts = reference["clusters_threshold_099"]
+    assert counts.pop("t") == list(WORD_TIMES)
+    assert counts == {f"beta_{b:g}": list(row) for b, row in WORD_COUNTS.items()}
+    means = [layer["mean_cosine"] for layer in reference["layers"]]
+    assert means == list(_EXPECTED["minilm"])
 
 
 NAN = math.nan

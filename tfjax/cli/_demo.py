@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 
 from ..figures import save_figure
+from ..figures.paper._texts import paragraph
 from ._demo_parts import Part, Row, gradient, metastable, two_time_scales, words
 from ._errors import FailedRun
 from ._inputs import embed
@@ -49,12 +50,6 @@ def demo(arguments: argparse.Namespace) -> int:
             f"{failed} of {len(rows)} rows of the table are not as expected."
         )
     return 0
-
-
-def paragraph() -> str:
-    """The text of the fourth example, which ships with the package."""
-    lines = Path(__file__).with_name("paragraph.txt").read_text(encoding="utf-8")
-    return " ".join(lines.split())
 
 
 def _timed(title, part, *inputs) -> Part:

@@ -14,6 +14,7 @@ from jaxtyping import Array
 from ..diagnostics import energy_along, label_merges, order_parameter
 from ..fields import AttentionParams, self_attention
 from ..figures import Plot, plot_merges, plot_metastable, plot_time_scales
+from ..figures.paper._texts import WORD_COUNTS, WORD_TIMES
 from ..geometry import Sphere
 from ..integrate import solve, solve_ensemble
 from ._inputs import Text
@@ -189,13 +190,12 @@ def gradient() -> Part:
 
 # --- 4. Real words --------------------------------------------------------------------
 
-_COUNTS = {2.0: 45, 5.0: 34, 10.0: 29, 20.0: 21, 50.0: 9, 100.0: 3, 200.0: 1}
-
 
 def words(text: Text) -> Part:
     """The tokens of a paragraph in the last layer of MiniLM gather by topic."""
     d, beta = text.vectors.shape[1], 13.0
-    ts = _grid(0.2, 200.0, 100, list(_COUNTS))
+    counts = dict(zip(WORD_TIMES, WORD_COUNTS[beta], strict=True))
+    ts = _grid(0.2, 200.0, 100, WORD_TIMES)
     args = AttentionParams(beta=beta)
     solution = solve(
         self_attention,
@@ -208,10 +208,10 @@ def words(text: Text) -> Part:
     )
     assert solution.ys is not None
     found = measure(solution.ys, args, 0.99)
-    at = {t: int(np.argmin(np.abs(ts - t))) for t in _COUNTS}
+    at = {t: int(np.argmin(np.abs(ts - t))) for t in WORD_TIMES}
     rows = [
         Row(f"clusters of words at t = {t:g}", count, 1, int(found.clusters[at[t]]))
-        for t, count in _COUNTS.items()
+        for t, count in counts.items()
     ]
     xs = np.asarray(solution.ys)
     table = _merge_table(ts, found.labels, label_merges(ts, found.labels), text)

@@ -4,7 +4,6 @@ import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import numpy as np
 
 from ._errors import FailedRun, InputError, must, unreadable
@@ -125,18 +124,12 @@ def embed(text: str, *, layer: int | None = None, special: bool = True) -> Text:
     if layer > last:
         rule = f"be an integer between 0 (the embedding) and {last} (the last layer)"
         raise must("--layer", rule, layer)
-    hidden = np.asarray(_hidden_states(pretrained.model, tokens.ids), dtype=float)
+    hidden = np.asarray(pretrained.hidden_states(tokens), dtype=float)
     keep = np.ones(len(tokens.words), bool)
     if not special:
         keep = ~np.asarray(tokens.special)
     words = tuple(w for w, kept in zip(tokens.words, keep, strict=True) if kept)
     return Text(hidden[layer][keep], words, layer)
-
-
-@eqx.filter_jit
-def _hidden_states(model, ids):
-    # Compiled whole, which is faster than one operation after the other.
-    return model.hidden_states(ids)
 
 
 def embed_or_fail(text: str, **choices: Any) -> Text:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..figures import save_figure
 from ..figures.paper import EXPERIMENTS, Report, Row, load
+from ..nn import find_weights
 from ._errors import FailedRun
 from ._output import killable, write_json, writing
 from ._page import PAGE, page, summaries
@@ -23,6 +24,7 @@ def reproduce(names: list[str], arguments: argparse.Namespace) -> int:
     Each is written when it is done, so an interruption leaves the earlier ones whole,
     and one that breaks does not stop the others.
     """
+    _check_weights(names)
     begin = time.perf_counter()
     wrong: list[str] = []
     with jax.enable_x64(True):
@@ -53,6 +55,16 @@ def reproduce(names: list[str], arguments: argparse.Namespace) -> int:
     if wrong:
         raise FailedRun("Not as expected: " + "; ".join(wrong).rstrip(".") + ".")
     return 0
+
+
+def _check_weights(names: list[str]) -> None:
+    """Missing weights end the command before the first experiment, not after hours."""
+    for name in names:
+        for weights in EXPERIMENTS[name].weights:
+            try:
+                find_weights(weights)
+            except FileNotFoundError as error:
+                raise FailedRun(f"{name} could not be run: {error}") from error
 
 
 def _run(name: str, arguments: argparse.Namespace) -> tuple[Report, float]:

@@ -8,7 +8,7 @@ from ._arguments import add_command
 
 _EXTRAS = {
     "viz": ("matplotlib",),
-    "pretrained": ("safetensors", "tokenizers"),
+    "pretrained": ("safetensors", "tokenizers", "onnx"),
     "progress": ("tqdm",),
 }
 

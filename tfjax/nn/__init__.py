@@ -1,20 +1,27 @@
 """Transformers as equinox modules, and trained ones whose layers are a flow.
 
 - `load_pretrained(path="minilm")`: a `Pretrained` model with its tokenizer.
-- `BertEncoder`, `BertLayer`, `BertConfig`: its architecture.
-- `fetch_weights`, `weights_directory`, `WEIGHTS`: where the weights come from.
+- `BertEncoder`, `BertLayer`, `BertConfig`: the architecture of most.
+- `AlbertEncoder`, `AlbertConfig`: one layer, applied any number of times.
+- `MaskedHead`: guesses words from tokens.
+- `fetch_weights`, `find_weights`, `weights_directory`, `WEIGHTS`: where weights come
+  from and where they lie.
 """
 
-from ._bert import BertEncoder as BertEncoder, BertLayer as BertLayer
-from ._bert_config import BertConfig as BertConfig
-from ._download import (
-    WEIGHTS as WEIGHTS,
-    WeightsSource as WeightsSource,
-    fetch_weights as fetch_weights,
-    weights_directory as weights_directory,
-)
+from ._albert import AlbertEncoder as AlbertEncoder
+from ._bert import BertEncoder as BertEncoder
+from ._config import AlbertConfig as AlbertConfig, BertConfig as BertConfig
+from ._download import fetch_weights as fetch_weights
+from ._layers import BertLayer as BertLayer, MaskedHead as MaskedHead
 from ._pretrained import (
     Pretrained as Pretrained,
     Tokens as Tokens,
     load_pretrained as load_pretrained,
+)
+from ._weights import (
+    WEIGHTS as WEIGHTS,
+    WeightsFile as WeightsFile,
+    WeightsSource as WeightsSource,
+    find_weights as find_weights,
+    weights_directory as weights_directory,
 )

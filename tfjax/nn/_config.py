@@ -1,8 +1,8 @@
-"""Sizes of a BERT encoder, and how they are read from a published configuration."""
+"""Sizes of an encoder, and how they are read from a published configuration."""
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from .._core import must
 
@@ -26,10 +26,18 @@ _HF_CHOICES = {
     "is_decoder": False,
     "add_cross_attention": False,
 }
+_ALBERT_CHOICES = _HF_CHOICES | {
+    "model_type": "albert",
+    "hidden_act": "gelu_new",
+    "num_hidden_groups": 1,
+    "inner_group_num": 1,
+}
 # Keys without effect on the hidden states of a trained encoder.
 _HF_IGNORED = frozenset(
     "_name_or_path architectures attention_probs_dropout_prob bos_token_id "
-    "chunk_size_feed_forward classifier_dropout dtype eos_token_id "
+    "chunk_size_feed_forward classifier_dropout classifier_dropout_prob "
+    "down_scale_factor dtype eos_token_id gap_size net_structure_type "
+    "num_memory_blocks "
     "gradient_checkpointing hidden_dropout_prob id2label initializer_range label2id "
     "output_attentions output_hidden_states pad_token_id problem_type return_dict "
     "sep_token_id tie_word_embeddings torch_dtype transformers_version "
@@ -68,6 +76,10 @@ class BertConfig:
     token_types: int = 2
     epsilon: float = 1e-12
 
+    tanh: ClassVar[bool] = False  # which GELU
+    _hf_sizes: ClassVar[Mapping[str, str]] = _HF_SIZES
+    _hf_choices: ClassVar[Mapping[str, Any]] = _HF_CHOICES
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             name, value = field.name, getattr(self, field.name)
@@ -95,7 +107,7 @@ class BertConfig:
 
     @classmethod
     def from_hf(cls, values: Mapping[str, Any]) -> "BertConfig":
-        """The sizes in a Hugging Face `config.json` of `"model_type": "bert"`.
+        """The sizes in a Hugging Face `config.json` of this architecture.
 
         **Arguments:** `values`: the content of the file. Keys without effect on the
         hidden states of a trained encoder (dropout, cache, label names, ...) are
@@ -104,16 +116,47 @@ class BertConfig:
         **Raises:** `ValueError` for another architecture, a missing size, or a key
         whose effect is not known.
         """
-        for key, wanted in _HF_CHOICES.items():
+        for key, wanted in cls._hf_choices.items():
             # The model type must be stated; the other choices default to ours.
             found = values.get(key, None if key == "model_type" else wanted)
             if found != wanted:
                 raise must("config.json", f"have {key} = {wanted!r}", repr(found))
-        missing = [key for key in _HF_SIZES if key not in values]
+        missing = [key for key in cls._hf_sizes if key not in values]
         if missing:
             raise must("config.json", f"have {missing}", "without")
-        unknown = set(values) - set(_HF_SIZES) - set(_HF_CHOICES) - _HF_IGNORED
+        unknown = set(values) - set(cls._hf_sizes) - set(cls._hf_choices) - _HF_IGNORED
         if unknown:
             rule = "have only keys whose effect is known"
             raise must("config.json", rule, f"given {sorted(unknown)}")
-        return cls(**{name: values[key] for key, name in _HF_SIZES.items()})
+        return cls(**{name: values[key] for key, name in cls._hf_sizes.items()})
+
+
+@dataclasses.dataclass(frozen=True)
+class AlbertConfig(BertConfig):
+    """Sizes of an ALBERT encoder; the defaults are those of PL-BERT (5.7 M parameters).
+
+    **Arguments:** those of [`tfjax.nn.BertConfig`][], where `layers` is how often the
+    one layer is applied, and
+
+    - `embedding_width`: dimension of the rows of the embedding tables.
+
+    **Raises:** `ValueError` for a size below 1 or a `width` that `heads` do not divide.
+
+    !!! example
+
+        >>> from tfjax.nn import AlbertConfig
+        >>> AlbertConfig().width, AlbertConfig().embedding_width
+        (768, 128)
+    """
+
+    vocabulary: int = 178
+    width: int = 768
+    layers: int = 12
+    mlp_width: int = 2048
+    embedding_width: int = 128
+
+    tanh: ClassVar[bool] = True
+    _hf_sizes: ClassVar[Mapping[str, str]] = _HF_SIZES | {
+        "embedding_size": "embedding_width"
+    }
+    _hf_choices: ClassVar[Mapping[str, Any]] = _ALBERT_CHOICES
