@@ -71,7 +71,7 @@ def _points(seed, betas) -> list[Row]:
             args = AttentionParams(beta=beta)
             ts = np.linspace(0.0, 5.0, 11)
             sol = solve(angles, theta, args, t1=5.0, ts=ts, **_PRECISE)
-            found = np.asarray(circle_points(sol.ys))
+            found = np.asarray(circle_points(jnp.asarray(sol.ys)))
             sol = solve(
                 points,
                 circle_points(theta),

@@ -95,7 +95,9 @@ def _five_tokens(axes) -> tuple[list[Row], dict[str, np.ndarray]]:
         x0,
         AttentionParams(beta=4.0),
         t1=ts[-1],
-        saveat=dfx.SaveAt(ts=ts, fn=lambda t, x, args: _energy_and_product(x)),
+        saveat=dfx.SaveAt(
+            ts=jnp.asarray(ts), fn=lambda t, x, args: _energy_and_product(x)
+        ),
         manifold=Sphere(2),
         solver=dfx.Dopri8(),
         rtol=1e-10,
@@ -141,7 +143,7 @@ def _pairs(seed, draws, quick, axes) -> tuple[list[Row], dict[str, np.ndarray]]:
         x0,
         AttentionParams(beta=beta),
         t1=ts[-1],
-        saveat=dfx.SaveAt(ts=ts, fn=close_share),
+        saveat=dfx.SaveAt(ts=jnp.asarray(ts), fn=close_share),
         manifold=Sphere(_N),
         rtol=1e-5,
         atol=1e-5,

@@ -55,7 +55,9 @@ def time_scales(
     )
     progress(0.8)
     count = jax.jit(lambda xs: jax.lax.map(count_clusters, xs))
-    counts = np.asarray(count(jnp.reshape(sol.ys, (-1, 32, 3)))).reshape(draws, -1)
+    counts = np.asarray(count(jnp.reshape(jnp.asarray(sol.ys), (-1, 32, 3)))).reshape(
+        draws, -1
+    )
     rows, wide = [], (256 / draws) ** 0.5
     for time, (mean, tolerance) in _MEANS.items():
         found = counts[:, np.searchsorted(ts, time)].mean()

@@ -104,7 +104,7 @@ def _cases(draw: np.random.Generator) -> dict[str, _Case]:
     general = AttentionParams(beta=1.5, **weights)
     causal = AttentionParams(beta=1.5, mask="causal", **weights)
     heads = AttentionParams(beta=1.0, query=qs, key=ks, value=vs)
-    block = BlockParams(heads, FeedForward(w=w, a=a, b=b))
+    block = BlockParams(heads, FeedForward(w=w, a=a, b=b))  # type: ignore[call-arg]
 
     def many(x):
         attention = sum(_drift(x, 1.0, *each) for each in zip(qs, ks, vs, strict=True))
@@ -125,7 +125,10 @@ def _cases(draw: np.random.Generator) -> dict[str, _Case]:
         "3 heads, feed-forward": (transformer_block, block, x4),
         "causal SA with Q, K, V": (self_attention, causal, x4),
     }
-    return {name: _Case(*ours[name], _projected(drifts[name])) for name in ours}
+    return {
+        name: _Case(field, args, x0, _projected(drifts[name]))
+        for name, (field, args, x0) in ours.items()
+    }
 
 
 def _drift(x, beta, q, k, v, causal=False) -> np.ndarray:
@@ -150,7 +153,8 @@ def _projected(drift):
 
 def _distance(case: _Case, ts: np.ndarray) -> np.ndarray:
     """The largest distance between the two solvers' tokens, at every time."""
-    shape, options = case.x0.shape, {"rtol": 1e-11, "atol": 1e-11}
+    shape = case.x0.shape
+    options: dict[str, Any] = {"rtol": 1e-11, "atol": 1e-11}
     flat = lambda t, y: case.plain(y.reshape(shape)).ravel()
     theirs = solve_ivp(flat, (0.0, _T1), case.x0.ravel(), "DOP853", ts, **options)
     xs = theirs.y.T.reshape(-1, *shape)
