@@ -23,14 +23,15 @@ VERSION := $(firstword $(FOUND))
 BASE := $(lastword $(FOUND))
 
 .NOTPARALLEL:
-.PHONY: help demo test lint types clean
+.PHONY: help demo test reproduction lint types clean
 
 help:
-	@echo "make demo    set up, run the main job (about two minutes), results in demo/"
-	@echo "make test    set up, run every test in float64"
-	@echo "make lint    style: ruff and codespell"
-	@echo "make types   static types: pyright"
-	@echo "make clean   remove the environment, the demo's results and caches"
+	@echo "make demo          set up, run the main job (about two minutes), results in demo/"
+	@echo "make test          set up, run every test in float64"
+	@echo "make reproduction  set up, rerun every experiment, write docs/reproduction.md"
+	@echo "make lint          style: ruff and codespell"
+	@echo "make types         static types: pyright"
+	@echo "make clean         remove the environment, the demo's results and caches"
 	@echo
 	@echo "PYTHON=$(PYTHON)  VENV=$(VENV)  X64=$(X64)  PYTEST_ARGS=$(PYTEST_ARGS)"
 
@@ -41,6 +42,11 @@ demo: $(VENV)/.ready-$(VERSION)-test
 test: $(VENV)/.ready-$(VERSION)-test
 	@$(BIN)/tfjax fetch-weights --all || echo "Weights are missing: their tests are skipped."
 	JAX_ENABLE_X64=$(X64) $(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
+
+reproduction: $(VENV)/.ready-$(VERSION)-test
+	$(BIN)/tfjax fetch-weights --all
+	$(BIN)/tfjax reproduce --all --out docs/reproduction --force
+	$(BIN)/python docs/make_reproduction.py
 
 lint: $(VENV)/.ready-$(VERSION)-dev
 	$(BIN)/ruff check .
