@@ -1,9 +1,10 @@
 # Everything from a machine with Python 3.11-3.13 and make, and nothing else installed.
 #
-#   make demo     the main job, about two minutes; results in demo/
-#   make test     every test; downloads 250 MB of pretrained weights, once
+#   make demo          the main job, about two minutes; results in demo/
+#   make test          every test; downloads 250 MB of pretrained weights, once
+#   make reproduction  every experiment, and the page of results in docs/
 #
-# Both make a virtual environment in .venv first, if it is missing or out of date.
+# All make a virtual environment in .venv first, if it is missing or out of date.
 
 # A Python of 3.11-3.13: make test PYTHON=python3.12
 PYTHON ?= python3
