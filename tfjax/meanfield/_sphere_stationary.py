@@ -41,7 +41,7 @@ def sphere_stationary(
     **Returns:** the coefficients of the density, of mass 1, of shape ((L + 1)^2,).
 
     **Raises:** ValueError where the shape does not fit or a parameter lies outside; a
-    run-time error where Newton's method does not converge.
+    run-time error where Newton's method does not converge, as where two states meet.
 
     !!! example
 

@@ -46,7 +46,7 @@ def stationary_density(
     **Returns:** the density per radian, of shape (n,).
 
     **Raises:** ValueError where the shape does not fit or a parameter lies outside; a
-    run-time error where Newton's method does not converge.
+    run-time error where Newton's method does not converge, as where two states meet.
 
     !!! example
 
