@@ -173,4 +173,5 @@ def _by_transport(theta, end):
     modes = jnp.pad(circle_modes_of(end), (0, fine // 2 - n // 2))
     weights = jnp.maximum(jnp.fft.irfft(modes, fine), 0.0)
     grid = circle_angles(fine, end.dtype)
-    return jax.vmap(lambda row: wasserstein_circle(row, grid, y_weights=weights))(theta)
+    distance = lambda row: wasserstein_circle(row, grid, y_weights=weights)
+    return jax.lax.map(distance, theta)
