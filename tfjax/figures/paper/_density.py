@@ -44,7 +44,8 @@ def density(
     **Arguments:**
 
     - `seed`: of the tokens that are compared with the density.
-    - `quick`: fewer tokens and draws, a lower degree on the sphere.
+    - `quick`: USA only, fewer tokens, a lower degree on the sphere, no derivative and
+      no growth.
     - `progress`: is called with the fraction that is done.
 
     **Returns:** a report: mass, energy and positivity along the equation on the circle
@@ -61,15 +62,16 @@ def density(
     rows, data = rows + more, data | found
     progress(0.2)
     more, found = _sphere(kinds, 6 if quick else 12, right)
-    rows, data = rows + more + _growth(kinds), data | found
+    rows, data = rows + more, data | found
     progress(0.4)
     if not quick:
-        rows += _derivative() + _sphere_tokens(seed)
+        rows += _growth(kinds) + _derivative() + _sphere_tokens(seed)
     progress(0.5)
-    data |= _histogram(seed, data["t, circle, USA"], left)
+    count = 2048 if quick else 16384
+    data |= _histogram(seed, count, data["t, circle, USA"], left)
     more, found = _convergence(seed, quick, middle)
     left.set(xlabel="angle θ (radians)", ylabel="density per radian")
-    left.set_title(f"USA, β = {_BETA:g}; bars: 16,384 tokens", fontsize=9)
+    left.set_title(f"USA, β = {_BETA:g}; bars: {count:,} tokens", fontsize=9)
     middle.set(xlabel="number n of tokens", ylabel="distance W₁ (radians)")
     middle.set_title("USA: tokens to their density", fontsize=9)
     right.set(xlabel="time over that of the run", ylabel="error", yscale="log")
@@ -307,9 +309,9 @@ def _sphere_tokens(seed) -> list[Row]:
     ]
 
 
-def _histogram(seed, ts, axes) -> dict[str, np.ndarray]:
+def _histogram(seed, count, ts, axes) -> dict[str, np.ndarray]:
     """Tokens beside their density at the times that are drawn."""
-    tokens = sample_circle(_start(), jax.random.key(seed), (16384,))
+    tokens = sample_circle(_start(), jax.random.key(seed), (count,))
     params = MeanFieldParams(_BETA)
     sol: Any = solve(ModalAttention(32), tokens, params, t1=ts[-1], ts=ts[::12])
     angles = np.mod(np.asarray(sol.ys), 2 * np.pi)
