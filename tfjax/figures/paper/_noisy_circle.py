@@ -1,7 +1,7 @@
 """Attention with noise on the circle: order, and how it sets in."""
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import diffrax as dfx
 import equinox as eqx
@@ -24,7 +24,8 @@ from ...meanfield import (
 )
 from ...theory import critical_noise, noisy_kuramoto_order, tricritical_beta
 from .._base import GREY, PALETTE, new_figure, style
-from ._base import Progress, Report, Row, above, below, near, quiet, reported
+from ._base import Progress, Report, Row, below, near, quiet, reported
+from ._measures import NOISE_RATIOS, Branches, hysteresis_rows
 
 
 _ANGLES = 96
@@ -32,28 +33,11 @@ _THETA = 2 * np.pi * np.arange(_ANGLES) / _ANGLES
 _KURAMOTO = {0.2: 0.87682, 0.3: 0.77313, 0.4: 0.58971}
 _CRITICAL = {1.0: "0.565159", 2.0: "0.795318", 3.0: "1.31779", 5.0: "4.86713"}
 _TRICRITICAL = 2.44692
-# D over its critical value, which is left out: the branches meet there.
-_RATIOS = np.sort(
-    np.r_[
-        np.r_[0.525:0.98:0.05], np.r_[1.125:1.33:0.05], np.arange(0.9825, 1.12, 0.005)
-    ]
-)
 _HYSTERESIS = 1.05
 
 
 _state: Any = eqx.filter_jit(stationary_density)
 _visit: Any = eqx.filter_jit(noise_branch)
-
-
-class _Branches(NamedTuple):
-    """Order as the noise rises from an ordered state, and as it falls from none."""
-
-    rising: np.ndarray
-    falling: np.ndarray
-
-    @property
-    def gap(self) -> np.ndarray:
-        return np.abs(self.rising - self.falling)
 
 
 def noisy_circle(
@@ -76,11 +60,11 @@ def noisy_circle(
     left, right = (style(axes) for axes in figure.subplots(1, 2, width_ratios=(3, 2)))
     rows = _oscillators(seed, quick) + _thresholds()
     progress(0.3)
-    data = {"ratios": _RATIOS}
+    data = {"ratios": NOISE_RATIOS}
     for c, beta in enumerate(_CRITICAL):
         found = _branches(beta)
-        left.plot(_RATIOS, found.rising, color=PALETTE[c], label=f"β = {beta:g}")
-        left.plot(_RATIOS, found.falling, "--", color=PALETTE[c])
+        left.plot(NOISE_RATIOS, found.rising, color=PALETTE[c], label=f"β = {beta:g}")
+        left.plot(NOISE_RATIOS, found.falling, "--", color=PALETTE[c])
         data[f"rising, beta = {beta:g}"] = found.rising
         data[f"falling, beta = {beta:g}"] = found.falling
     rows += _hysteresis(quick)
@@ -184,12 +168,12 @@ def _thresholds() -> list[Row]:
 
 
 @functools.cache
-def _branches(beta: float, normalized: bool = False) -> _Branches:
-    noise = jnp.asarray(_RATIOS * float(critical_noise(1, beta, normalized)))
+def _branches(beta: float, normalized: bool = False) -> Branches:
+    noise = jnp.asarray(NOISE_RATIOS * float(critical_noise(1, beta, normalized)))
     params = MeanFieldParams(beta, normalized=normalized)
     rising = _visit(noise, _peak(), params)
     falling = _visit(noise[::-1], jnp.ones(_ANGLES), params)[::-1]
-    return _Branches(*(np.array([_order(s) for s in b]) for b in (rising, falling)))
+    return Branches(*(np.array([_order(s) for s in b]) for b in (rising, falling)))
 
 
 def _hysteresis(quick) -> list[Row]:
@@ -199,20 +183,7 @@ def _hysteresis(quick) -> list[Row]:
         claim = f"beta = {beta:g}: gap between the branches, at most"
         rows.append(below(claim, _branches(beta).gap.max(), 1e-6))
     for beta, least in ((2.8, 0.3), (3.0, 0.4), (5.0, 0.6)):
-        found = _branches(beta)
-        apart = found.gap > 1e-6
-        # Ordered and uniform states side by side, for all noises in an interval.
-        gap = found.gap[apart].min() if apart.any() else 0.0
-        claim = (
-            f"beta = {beta:g}: gap between the branches, where they differ, at least"
-        )
-        rows.append(above(claim, gap, least))
-        here = _RATIOS[apart]
-        claim = f"beta = {beta:g}: noises below D_c with two states"
-        rows.append(near(claim, np.sum(here < 1), 0.0, 0.0))
-        claim = f"beta = {beta:g}: two states up to D / D_c ="
-        last = here.max(initial=0.0)
-        rows.append(reported(claim, last, "above 1; on the grid of noises"))
+        rows += hysteresis_rows(beta, _branches(beta), least)
     if not quick:
         gap = _branches(5.0, normalized=True).gap.max()
         claim = "SA, beta = 5: gap between the branches"
