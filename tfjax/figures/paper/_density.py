@@ -202,7 +202,8 @@ def _derivative() -> list[Row]:
     @eqx.filter_jit
     def end(start, adjoint):
         kwargs = {"t1": 0.1, "adjoint": adjoint, **_PRECISE}
-        return solve(circle_continuity, start, params, **kwargs).ys[-1]
+        ys: Any = solve(circle_continuity, start, params, **kwargs).ys
+        return ys[-1]
 
     tangent: Any
     forward = lambda start: end(start, forward_mode())

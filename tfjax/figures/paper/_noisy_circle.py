@@ -103,7 +103,7 @@ def _oscillators(seed, quick) -> list[Row]:
         excess = lambda r, d=noise: (
             r - scipy.special.i1e(r / d) / scipy.special.i0e(r / d)
         )
-        exact = scipy.optimize.brentq(excess, 0.1, 1.0, xtol=1e-15)
+        exact: Any = scipy.optimize.brentq(excess, 0.1, 1.0, xtol=1e-15)
         theory = float(noisy_kuramoto_order(noise))
         rows.append(
             near(f"{claim} by theory, from Bessel functions", theory, exact, 1e-10)

@@ -107,7 +107,7 @@ def _langevin() -> list[Row]:
     rows = []
     for noise in (0.1, 0.2, 0.3):
         excess = lambda r, d=noise: r - 1 / np.tanh(r / d) + d / r
-        exact = scipy.optimize.brentq(excess, 0.05, 1.0, xtol=1e-15)
+        exact: Any = scipy.optimize.brentq(excess, 0.05, 1.0, xtol=1e-15)
         claim = f"beta = 0, D = {noise:g}: order"
         theory = float(noisy_kuramoto_order(noise, d=3))
         rows.append(
@@ -133,8 +133,8 @@ def _thresholds() -> list[Row]:
         found = float(critical_noise(1, beta, normalized=True, d=3))
         exact = (1 / np.tanh(beta) - 1 / beta) / beta
         rows.append(near(f"SA, {claim}", found, exact, 1e-12))
-    exact = scipy.optimize.brentq(lambda b: _ratio(b) - 1 / 3, 1.0, 3.0, xtol=1e-14)
-    rows.append(near("tricritical beta", tricritical_beta(3), exact, 1e-10))
+    root: Any = scipy.optimize.brentq(lambda b: _ratio(b) - 1 / 3, 1.0, 3.0)
+    rows.append(near("tricritical beta", tricritical_beta(3), root, 1e-10))
     for beta in (0.0, 1.0, 1.5):
         # Next to the critical noise: r^2 = c (1 - D / D_c).
         ratio = _ratio(beta)
@@ -198,7 +198,7 @@ def _profiles(axes) -> dict[str, np.ndarray]:
     heights = np.linspace(-1.0, 1.0, 201)
     k = np.arange(_DEGREE + 1)
     params = MeanFieldParams(3.0, _HYSTERESIS * _critical(3.0))
-    data = {"heights": heights}
+    data: dict[str, Any] = {"heights": heights}
     for name, guess in (("order", _peak()), ("disorder", _uniform())):
         c = np.asarray(_state(guess, params))[k * k + k]
         series = np.polynomial.legendre.legval(heights, np.sqrt(2 * k + 1) * c)
@@ -213,7 +213,7 @@ def _flow() -> list[Row]:
     """The flow from order, and from next to none, where both states are stable."""
     degree, noise = 16, _HYSTERESIS * _critical(3.0)
     params = MeanFieldParams(3.0, noise)
-    ordered = _order(_state(_peak(degree), params))
+    ordered = float(_order(_state(_peak(degree), params)))
     kwargs: dict[str, Any] = {"rtol": 1e-6, "atol": 1e-8, "max_steps": None}
     kwargs |= {"t1": 20.0, "ts": np.array([0.0, 20.0])}
     name = f"beta = 3, D = {_HYSTERESIS:g} D_c: order"
@@ -243,8 +243,9 @@ def _tokens(seed, left, right, progress) -> tuple[list[Row], dict[str, np.ndarra
     for k, (beta, ratio, ordered) in enumerate(cases):
         n = 500 if beta else 2000
         noise = ratio * _critical(beta)
-        step, length = 0.35 * np.exp(-beta), 20 / _critical(beta)
-        step = step if beta else 0.05
+        # On a sphere the steps are of weak order 1.
+        step, length = 0.15 * np.exp(-beta), 20 / _critical(beta)
+        step = step if beta else 0.03
         steps = round(length / step)
         key, first = jax.random.split(jax.random.fold_in(jax.random.key(seed), k))
         start = jnp.zeros((n, 3)).at[:, 2].set(1.0)
