@@ -51,7 +51,7 @@ def sphere_stationary(
         >>> args = MeanFieldParams(beta=0.0, diffusivity=0.2)
         >>> c = sphere_stationary(guess, args)
         >>> round(float(c[2]) / 3**0.5, 4)  # the mean height: coth(r/D) - D/r
-        0.6856
+        0.7259
 
     Source: arXiv 2412.14813; R. Fisher, Proc. R. Soc. A 217 (1953) 295 at beta = 0.
     """
@@ -89,7 +89,7 @@ def sphere_noise_branch(
         >>> uniform, args = jnp.zeros(81).at[0].set(1.0), MeanFieldParams(beta=0.0)
         >>> states = sphere_noise_branch(jnp.array([0.4, 0.3]), uniform, args)
         >>> [round(abs(float(c[2])) / 3**0.5, 3) for c in states]
-        [0.0, 0.392]
+        [0.0, 0.397]
 
     Source: own; stationary states are those of arXiv 2412.14813.
     """
