@@ -31,7 +31,7 @@ from ._measures import NOISE_RATIOS, Branches, hysteresis_rows
 
 _DEGREE = 24
 _BETAS = (0.0, 1.0, 2.2, 3.0)
-_HYSTERESIS = 1.0525
+_HYSTERESIS = 1.0325
 
 _state: Any = eqx.filter_jit(sphere_stationary)
 _visit: Any = eqx.filter_jit(sphere_noise_branch)
@@ -93,7 +93,7 @@ def _peak(degree: int = _DEGREE) -> Any:
     return sphere_coefficients(jnp.exp(3 * (points[:, 2] - 1)), degree)
 
 
-def _order(c: Any) -> np.ndarray:
+def _order(c: Any) -> Any:
     """The length of the mean: of three coefficients of degree 1."""
     return np.linalg.norm(np.asarray(c)[..., 1:4], axis=-1) / np.sqrt(3)
 
@@ -220,7 +220,7 @@ def _flow() -> list[Row]:
     rows = []
     for start in (
         _state(_peak(degree), MeanFieldParams(3.0, 0.9 * noise)),
-        _uniform(degree).at[2].set(0.1),
+        _uniform(degree).at[2].set(0.05),
     ):
         sol: Any = solve(sphere_continuity, start, params, **kwargs)
         first, last = _order(sol.ys)
