@@ -13,11 +13,11 @@ from tfjax.fields import (
 )
 from tfjax.meanfield import (
     MeanFieldParams,
+    ModalAttention,
     circle_modes,
     particle_errors,
     sample_circle,
 )
-from tfjax.meanfield._particles import _ByModes
 
 
 THETA = np.arange(32) * 2 * np.pi / 32
@@ -42,15 +42,36 @@ def test_the_field_by_modes_is_attention(beta, normalized, tol):
     field = circle_attention if normalized else unnormalized_circle_attention
     want = field(0.0, theta, AttentionParams(beta=beta))
     params = MeanFieldParams(beta, normalized=normalized)
-    got = _ByModes(64)(0.0, theta[None], params)[0]
+    got = ModalAttention(21)(0.0, theta, params)
     np.testing.assert_allclose(got, want, atol=50 * tol.identity)
 
 
-def test_the_error_falls_as_the_root_of_the_number():
+def test_the_distance_to_the_uniform_density_is_that_of_kuiper_and_watson():
+    """The mean of W_1 from uniform angles to their law, times sqrt(n).
+
+    That is the mean of int |B - median B| over the circle for a Brownian bridge B,
+    sampled here with as many steps.
+    """
+    n, draws, rng = 256, 256, np.random.default_rng(3)
+    kwargs = {"t1": 0.0, "key": jax.random.key(5), "draws": draws}
+    uniform = jnp.ones(32)
+    errors = particle_errors([n], uniform, distance="wasserstein", **kwargs)
+    got = np.asarray(errors)[0] * np.sqrt(n) / (2 * np.pi)
+    walk = np.cumsum(rng.normal(size=(4 * draws, n)), axis=1) / np.sqrt(n)
+    bridge = walk - walk[:, -1:] * np.arange(1, n + 1) / n
+    want = np.abs(bridge - np.median(bridge, axis=1, keepdims=True)).mean(axis=1)
+    error = np.hypot(got.std() / np.sqrt(draws), want.std() / np.sqrt(4 * draws))
+    assert error < 0.03 * want.mean()
+    assert abs(got.mean() - want.mean()) < 4 * error
+
+
+@pytest.mark.parametrize("distance", ["modes", "wasserstein"])
+def test_the_error_falls_as_the_root_of_the_number(distance):
     """The slope of log error over log n is -1/2, within 5 standard errors."""
     counts, draws = [64, 512, 4096], 32
     params = MeanFieldParams(1.0)
     kwargs = {"t1": 1.0, "key": jax.random.key(2), "draws": draws}
+    kwargs["distance"] = distance
     square = np.asarray(particle_errors(counts, DENSITY, params, **kwargs)) ** 2
     mean = square.mean(axis=1)
     # The standard error of log(rms), carried through the fit.
@@ -69,6 +90,7 @@ def test_the_error_falls_as_the_root_of_the_number():
         ({"counts": []}, "`counts` must hold"),
         ({"counts": [0]}, "`counts` must be a positive integer"),
         ({"draws": 0}, "`draws` must be a positive integer"),
+        ({"distance": "energy"}, "`distance` must be 'modes' or 'wasserstein'"),
         ({"density": DENSITY - 1}, "`density` must be finite and positive"),
     ],
 )

@@ -215,6 +215,30 @@ def test_the_order_of_noisy_kuramoto_is_the_solution_of_its_equation():
 
 
 @needs_x64
+@pytest.mark.parametrize("d", [3, 4, 16])
+def test_noise_on_spheres_is_told_by_bessel_functions_of_their_order(d):
+    """lambda_k / beta; the mean of von Mises and Fisher; lambda_2 / lambda_1 = 1/d."""
+    iv, nu = scipy.special.iv, d / 2 - 1
+    scale = math.gamma(d / 2) * (2 / 3.0) ** nu
+    for k in (1, 2):
+        got = float(critical_noise(k, 3.0, d=d))
+        assert got == pytest.approx(scale * iv(k + nu, 3.0) / 3.0, rel=1e-12)
+        got = float(critical_noise(k, 3.0, normalized=True, d=d))
+        assert got == pytest.approx(iv(k + nu, 3.0) / iv(nu, 3.0) / 3.0, rel=1e-12)
+    assert float(critical_noise(1, 0.0, d=d)) == pytest.approx(1 / d, rel=1e-12)
+    beta = tricritical_beta(d)
+    assert iv(2 + nu, beta) / iv(1 + nu, beta) == pytest.approx(1 / d, rel=1e-12)
+    noise = np.array([0.3, 0.9, 1.0, 2.0]) / d
+    got = np.asarray(noisy_kuramoto_order(noise, d=d))
+    z = got[:2] / noise[:2]
+    expected = iv(nu + 1, z) / iv(nu, z)
+    np.testing.assert_allclose(got[:2], expected, atol=1e-10)
+    assert np.all(got[2:] == 0)
+    if d == 3:
+        np.testing.assert_allclose(got[:2], 1 / np.tanh(z) - 1 / z, atol=1e-10)
+
+
+@needs_x64
 def test_the_order_is_differentiable_in_the_noise():
     slope = jax.grad(noisy_kuramoto_order)(0.3)
     h = 1e-5
@@ -294,6 +318,8 @@ def test_a_larger_radius_slows_pre_norm_down():
         (lambda: metastability(4, 0.1, 0.1, 1.0), "`beta` must be above 1"),
         (lambda: merging_angle(0.0), "`beta` must be positive"),
         (lambda: noisy_kuramoto_order(0.0), "`diffusivity` must be positive"),
+        (lambda: critical_noise(1, 1.0, d=1), "`d` must be at least 2, but was 1"),
+        (lambda: tricritical_beta(0), "`d` must be a positive integer, but was 0"),
         (lambda: long_context_cosine(1, 0.5, 1.0), "`n` must be at least 2"),
         (lambda: long_context_cosine(9, 1.0, 1.0), r"`rho` must lie in \[0, 1\)"),
     ],

@@ -81,6 +81,8 @@ def solve_sde(
       agree, and solvers of either are admitted, with those for such noise only, as
       `diffrax.SRA1()`.
     - `ts`, `saveat`, `max_steps`, `adjoint`, `progress`, `throw`: as for [`solve`][].
+      Between steps a path is interpolated linearly, which has less variance than the
+      solution: for statistics take `ts` at multiples of `dt0`.
     - `solver`: a diffrax solver of the calculus; `Euler()` for Ito, `Heun()` for
       Stratonovich where None. The Levy area that it needs is found by itself.
     - `manifold`: project every step on it.

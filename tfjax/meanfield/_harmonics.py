@@ -94,6 +94,19 @@ def kernel_rule(degree: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return nodes, 0.5 * weights * p, divided
 
 
+@functools.cache
+def zonal(degree: int) -> tuple[np.ndarray, np.ndarray]:
+    """The harmonics of order 0 and degrees 1, ..., L, by the height alone.
+
+    Weights of the uniform probability on the nodes of `kernel_rule`, of shape (p,), and
+    values, of shape (p, L).
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(2 * degree + 64)
+    k = np.arange(degree + 1)
+    values = np.polynomial.legendre.legvander(nodes, degree) * np.sqrt(2 * k + 1)
+    return weights / 2, values[:, 1:]
+
+
 def degree_of(name: str, coefficients: Any) -> int:
     """L for (L + 1)^2 coefficients."""
     shape = np.shape(coefficients)

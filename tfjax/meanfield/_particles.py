@@ -1,7 +1,7 @@
 """Tokens against their mean field: how fast many become a density."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -9,16 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
-from .._core import count, is_concrete, matmul, must, require, widen
+from .._core import count, is_concrete, must, require, widen
 from ..integrate import solve
 from ._circle import (
     check_density,
+    circle_angles,
     circle_continuity,
     circle_modes,
     circle_modes_of,
     cutoff,
-    kernel_modes,
 )
+from ._distances import wasserstein_circle
+from ._modal import ModalAttention
 from ._params import MeanFieldParams, mean_field_args
 
 
@@ -75,6 +77,7 @@ def particle_errors(
     t1: Any,
     key: Any,
     draws: int = 32,
+    distance: Literal["modes", "wasserstein"] = "modes",
 ) -> Float[Array, "m b"]:
     r"""How far n tokens are from their mean field after a time.
 
@@ -84,7 +87,8 @@ def particle_errors(
     $$\Bigl( \frac13 \sum_{k=1}^3 \Bigl| \frac1n \sum_j e^{-i k \theta_j(t_1)}
       - \int e^{-i k \theta} d\mu_{t_1} \Bigr|^2 \Bigr)^{1/2},$$
 
-    whose root mean square over draws falls as $n^{-1/2}$: propagation of chaos.
+    or the Wasserstein distance $W_1$ between the two. The root mean square of either
+    over draws falls as $n^{-1/2}$: propagation of chaos.
 
     **Arguments:**
 
@@ -94,6 +98,7 @@ def particle_errors(
     - `t1`: the time, from 0.
     - `key`: a random key; another number of tokens is another draw.
     - `draws`: how many for each number.
+    - `distance`: `"modes"` or `"wasserstein"`.
 
     **Returns:** the errors, of shape (m, draws) for m counts.
 
@@ -120,21 +125,17 @@ def particle_errors(
     if not counts:
         raise must("counts", "hold at least one number", "empty")
     draws = count("draws", draws)
-    end: Any = solve(circle_continuity, density, params, t1=t1).ys
-    limit = circle_modes(end[-1])
-    field = _ByModes(density.size)
+    if distance not in ("modes", "wasserstein"):
+        raise must("distance", "be 'modes' or 'wasserstein'", repr(distance))
+    measure = _by_modes if distance == "modes" else _by_transport
+    limit: Any = solve(circle_continuity, density, params, t1=t1).ys
+    field = _Draws(ModalAttention(cutoff(density.size)))
     errors = []
     for i, n in enumerate(counts):
         start = sample_circle(density, jax.random.fold_in(key, i), (draws, n))
         # The solver's error is far below that of so many tokens.
-        end = solve(field, start, params, t1=t1, rtol=1e-4, atol=1e-5).ys
-        theta = end[-1]
-        gaps = [
-            (jnp.mean(jnp.cos(k * theta), axis=1) - limit[k].real) ** 2
-            + (jnp.mean(jnp.sin(k * theta), axis=1) + limit[k].imag) ** 2
-            for k in range(1, 1 + _MODES)
-        ]
-        errors.append(jnp.sqrt(sum(gaps) / _MODES))
+        end: Any = solve(field, start, params, t1=t1, rtol=1e-4, atol=1e-5).ys
+        errors.append(measure(end[-1], limit[-1]))
     return jnp.stack(errors).astype(dtype)
 
 
@@ -146,24 +147,31 @@ def _positive(density: Any) -> Float[Array, " n"]:
     return density
 
 
-class _ByModes(eqx.Module):
-    """Attention of angles through the modes of the kernel: O(n) a mode, not O(n^2)."""
+class _Draws(eqx.Module):
+    """The field of every row, which is one draw."""
 
-    n: int = eqx.field(static=True)
+    field: ModalAttention
 
     def __call__(self, t: Any, theta: Any, params: MeanFieldParams) -> Any:
-        return jax.vmap(lambda row: self._one(row, params))(theta)
+        return jax.vmap(lambda row: self.field(t, row, params))(theta)
 
-    def _one(self, theta, params):
-        top = cutoff(self.n)
-        strength, mean = kernel_modes(params, self.n, top)
-        wave = jnp.arange(1, top + 1, dtype=theta.dtype)
-        angle = wave[:, None] * theta[None, :]
-        cosine, sine = jnp.cos(angle), jnp.sin(angle)
-        c, s = jnp.mean(cosine, axis=1), jnp.mean(sine, axis=1)
-        pull = wave * strength
-        velocity = 2 * (matmul(pull * s, cosine) - matmul(pull * c, sine))
-        if not params.normalized:
-            return velocity
-        z = matmul(strength * c, cosine) + matmul(strength * s, sine)
-        return velocity / (mean + 2 * params.beta * z)
+
+def _by_modes(theta, end):
+    """The root mean square difference of the first modes."""
+    limit = circle_modes(end)
+    gaps = [
+        (jnp.mean(jnp.cos(k * theta), axis=1) - limit[k].real) ** 2
+        + (jnp.mean(jnp.sin(k * theta), axis=1) + limit[k].imag) ** 2
+        for k in range(1, 1 + _MODES)
+    ]
+    return jnp.sqrt(sum(gaps) / _MODES)
+
+
+def _by_transport(theta, end):
+    """The Wasserstein distance of each row to a density, on a grid 64 times as fine."""
+    n, fine = end.size, end.size * _REFINED
+    modes = jnp.pad(circle_modes_of(end), (0, fine // 2 - n // 2))
+    weights = jnp.maximum(jnp.fft.irfft(modes, fine), 0.0)
+    grid = circle_angles(fine, end.dtype)
+    distance = lambda row: wasserstein_circle(row, grid, y_weights=weights)
+    return jax.lax.map(distance, theta)

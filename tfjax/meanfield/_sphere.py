@@ -207,13 +207,20 @@ def _prepare(coefficients: Any, args: Any) -> tuple[Any, MeanFieldParams, Any]:
 
 
 def _potential(c, params, degree):
-    """The coefficients of Z / beta, 0 for the mean, and lambda_0.
+    """The coefficients of Z / beta, 0 for the mean, and lambda_0."""
+    ratios, mean = kernel_ratios(params, degree)
+    return jnp.repeat(ratios, np.arange(degree + 1) * 2 + 1) * c, mean
+
+
+def kernel_ratios(
+    params: MeanFieldParams, degree: int
+) -> tuple[Float[Array, " k"], Float[Array, ""]]:
+    """lambda_l / beta for l = 0, ..., L, with 0 for l = 0; and lambda_0.
 
     Both are scaled by e^-beta for SA, whose quotient does not see it.
     """
-    nodes, plain, divided = (jnp.asarray(a, c.dtype) for a in kernel_rule(degree))
+    dtype = params.beta.dtype
+    nodes, plain, divided = (jnp.asarray(a, dtype) for a in kernel_rule(degree))
     top = 1.0 if params.normalized else 0.0
     kernel = jnp.exp(params.beta * (nodes - top))
-    ratio = matmul(divided, kernel)
-    potential = jnp.repeat(ratio, np.arange(degree + 1) * 2 + 1) * c
-    return potential, matmul(plain[0], kernel)
+    return matmul(divided, kernel), matmul(plain[0], kernel)

@@ -1,22 +1,11 @@
 """Stationary states on the circle with noise, and their branches as it varies."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
 from jaxtyping import Array, ArrayLike, Float
 
-from .._core import (
-    as_float,
-    check_shape,
-    is_concrete,
-    log1p_over,
-    matmul,
-    require,
-    widen,
-)
+from .._core import log1p_over, matmul, widen
 from ._circle import (
     check_density,
     circle_angles,
@@ -24,11 +13,8 @@ from ._circle import (
     cutoff,
     kernel_modes,
 )
+from ._fixed_point import branch, check_diffusivities, noisy, settle, with_noise
 from ._params import MeanFieldParams, mean_field_args
-
-
-_SEED = 1e-3
-_ROUNDS = 4096
 
 
 def stationary_density(
@@ -60,7 +46,7 @@ def stationary_density(
     **Returns:** the density per radian, of shape (n,).
 
     **Raises:** ValueError where the shape does not fit or a parameter lies outside; a
-    run-time error where Newton's method does not converge.
+    run-time error where Newton's method does not converge, as where two states meet.
 
     !!! example
 
@@ -75,10 +61,8 @@ def stationary_density(
     Source: arXiv 2510.20094; Y. Kuramoto (1984) at beta = 0.
     """
     (guess,), dtype = widen(check_density(guess))
-    params = _noisy(args, guess.dtype)
-    modes = circle_modes_of(guess).real
-    modes = jax.lax.stop_gradient(modes / modes[0])
-    modes = _settle(modes[1 : 1 + cutoff(guess.size)], params, guess.size)
+    params = noisy(args, guess.dtype)
+    modes = settle(_image(guess.size), jax.lax.stop_gradient(_modes(guess)), params)
     return _density(modes, params, guess.size).astype(dtype)
 
 
@@ -89,8 +73,8 @@ def noise_branch(
 ) -> Float[Array, "m n"]:
     r"""Stationary densities as the noise is varied slowly.
 
-    Each state is sought from the one before, perturbed by a thousandth in every mode,
-    so that a state which has become unstable is left. Where the order of the
+    Each state is sought from the one before, mixed with a thousandth of a point at the
+    angle 0, so that a state which has become unstable is left. Where the order of the
     diffusivities matters there is hysteresis: on the circle above
     [`tricritical_beta`][], where order sets in by a jump.
 
@@ -116,46 +100,20 @@ def noise_branch(
     Source: own; the jump is that of arXiv 2510.20094.
     """
     (guess,), dtype = widen(check_density(guess))
-    diffusivities = as_float("diffusivities", diffusivities)
-    check_shape("diffusivities", diffusivities, 1, "(m,)")
-    diffusivities = diffusivities.astype(guess.dtype)
-    if is_concrete(diffusivities):
-        fits = jnp.isfinite(diffusivities) & (diffusivities > 0)
-        require(diffusivities, fits, "diffusivities", "be finite and positive")
-    params = mean_field_args(args, guess.dtype)
+    diffusivities = check_diffusivities(diffusivities, guess.dtype)
+    params, modes = mean_field_args(args, guess.dtype), _modes(guess)
+    point = jnp.ones_like(modes)  # all the mass at the angle 0
+    states = branch(_image(guess.size), point, modes, diffusivities, params)
+    density = lambda modes, noise: _density(
+        modes, with_noise(params, noise), guess.size
+    )
+    return jax.vmap(density)(states, diffusivities).astype(dtype)
+
+
+def _modes(guess):
+    """The cosine modes 1, ..., below n/3, for a mass of 1."""
     modes = circle_modes_of(guess).real
-    modes = modes[1 : 1 + cutoff(guess.size)] / modes[0]
-
-    def visit(modes, diffusivity):
-        here = MeanFieldParams(params.beta, diffusivity, params.normalized)
-        start = jax.lax.stop_gradient((1 - _SEED) * modes + _SEED)
-        modes = _settle(start, here, guess.size)
-        return modes, _density(modes, here, guess.size)
-
-    _, densities = jax.lax.scan(visit, modes, diffusivities)
-    return densities.astype(dtype)
-
-
-def _noisy(args: Any, dtype: Any) -> MeanFieldParams:
-    params = mean_field_args(args, dtype)
-    if is_concrete(params.diffusivity):
-        fits = params.diffusivity > 0
-        require(params.diffusivity, fits, "diffusivity", "be positive")
-    return params
-
-
-def _settle(modes, params, n):
-    """The modes of a stationary state, from those of a guess."""
-
-    def excess(modes, params):
-        return _image(modes, params, n) - modes
-
-    # Newton doubles the digits: what moves less than this has them all.
-    small = float(jnp.finfo(modes.dtype).eps) ** 0.75
-    iterate = lambda _, modes: _image(modes, jax.lax.stop_gradient(params), n)
-    modes = jax.lax.fori_loop(0, _ROUNDS, iterate, modes)
-    newton = optx.Newton(rtol=small, atol=small)
-    return optx.root_find(excess, newton, modes, params, max_steps=256).value
+    return modes[1 : 1 + cutoff(guess.size)] / modes[0]
 
 
 def _density(modes, params, n):
@@ -174,7 +132,11 @@ def _density(modes, params, n):
     return weight / (jnp.sum(weight) * (2 * np.pi / n))
 
 
-def _image(modes, params, n):
-    """The modes of the density that the modes make."""
-    density = _density(modes, params, n)
-    return 2 * np.pi * circle_modes_of(density).real[1 : modes.size + 1]
+def _image(n):
+    """The map to the modes of the density that the modes make, on n angles."""
+
+    def image(modes, params):
+        density = _density(modes, params, n)
+        return 2 * np.pi * circle_modes_of(density).real[1 : modes.size + 1]
+
+    return image

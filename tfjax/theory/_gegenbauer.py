@@ -9,6 +9,8 @@ import numpy as np
 import scipy.special
 from jaxtyping import Array, Float
 
+from .._core import count, must
+
 
 _NODES = 96
 
@@ -52,3 +54,9 @@ def scaled_funk_hecke(k: int, d: int, beta: Float[Array, "..."]) -> Any:
     """
     ratio = math.exp(math.lgamma(d / 2) - math.lgamma(k + d / 2))
     return ratio * exponential_mean(k + d / 2 - 1, beta)
+
+
+def check_dimension(d: Any) -> None:
+    """The space around a sphere has at least two dimensions."""
+    if count("d", d) < 2:
+        raise must("d", "be at least 2", d)

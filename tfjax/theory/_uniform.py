@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._core import as_float, count, is_concrete, must, require
-from ._gegenbauer import exponential_mean, scaled_funk_hecke
+from .._core import as_float, count, is_concrete, require
+from ._gegenbauer import check_dimension, exponential_mean, scaled_funk_hecke
 
 
 def uniform_energy(
@@ -35,7 +35,7 @@ def uniform_energy(
 
     Source: arXiv 2312.10794, proposition 3.4.
     """
-    _check_dimension(d)
+    check_dimension(d)
     beta = _positive(beta)
     return jnp.exp(beta) * exponential_mean(d / 2 - 1, beta) / (2 * beta)
 
@@ -124,7 +124,7 @@ def sphere_growth_rate(
     Source: arXiv 2410.23228 for d = 2; for d > 2 by the Funk-Hecke formula.
     """
     k = count("k", k)
-    _check_dimension(d)
+    check_dimension(d)
     beta = as_float("beta", beta)
     if is_concrete(beta):
         require(beta, jnp.all(beta >= 0), "beta", "not be negative")
@@ -134,11 +134,6 @@ def sphere_growth_rate(
     if normalized:
         return rate / exponential_mean(d / 2 - 1, beta)
     return rate * jnp.exp(beta)
-
-
-def _check_dimension(d) -> None:
-    if count("d", d) < 2:
-        raise must("d", "be at least 2", d)
 
 
 def _positive(beta):

@@ -92,8 +92,18 @@ EXPERIMENTS: dict[str, Experiment] = {
     "rank": Experiment(
         "_rank", "tokens become one, slowly in a window, and not with another V"
     ),
+    "density": Experiment(
+        "_density", "the density of many tokens: mass, energy, and tokens beside it"
+    ),
     "growth": Experiment(
         "_growth", "which waves on the uniform circle grow, and how fast"
+    ),
+    "noisy-circle": Experiment(
+        "_noisy_circle",
+        "with noise on the circle order sets in, at high beta by a jump",
+    ),
+    "noisy-sphere": Experiment(
+        "_noisy_sphere", "with noise on the sphere S^2: order, thresholds, hysteresis"
     ),
     "rescaled-limits": Experiment(
         "_rescaled", "tokens without LayerNorm end on polygons and lines, rescaled"
