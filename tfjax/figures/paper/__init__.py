@@ -85,6 +85,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     "normalization": Experiment(
         "_normalization", "the law of clustering of each place of LayerNorm"
     ),
+    "signal-propagation": Experiment(
+        "_initialization", "random blocks: when angles between tokens grow with depth"
+    ),
 }
 
 
