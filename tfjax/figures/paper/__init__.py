@@ -43,6 +43,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     "phase-diagrams": Experiment(
         "_phase", "the share of pairs that have met, by time, beta and dimension"
     ),
+    "unnormalized": Experiment(
+        "_unnormalized", "the same without normalisation: sooner for larger beta"
+    ),
     "random-weights": Experiment(
         "_random_weights", "phase diagrams with random Q, K and V"
     ),

@@ -11,9 +11,10 @@ from ...diagnostics import energy_along
 from ...fields import AttentionParams, self_attention
 from ...geometry import Sphere
 from ...integrate import solve, solve_ensemble
-from .._base import new_figure, style
+from .._base import new_figure
 from ._base import Progress, Report, Row, above, below, quiet, reported
 from ._measures import close_share
+from ._shares import draw_share
 
 
 _N = 32
@@ -65,8 +66,7 @@ def random_weights(
         key = jax.random.fold_in(jax.random.key(seed), k)
         share = _shares(key, _FAMILIES[name], d, betas, draws, ts)
         data[f"share, {name}"] = share
-        options = {"cmap": "viridis", "vmin": 0, "vmax": 1, "shading": "nearest"}
-        style(axes).pcolormesh(ts, betas, share, **options)
+        draw_share(axes, ts, betas, share)
         axes.set_title(name, fontsize=9)
         cold, hot = (
             f"{name}: share at t = 30, beta = 9",
