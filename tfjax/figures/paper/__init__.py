@@ -40,6 +40,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     "concentration": Experiment(
         "_limits", "in many dimensions random tokens follow gamma(t)"
     ),
+    "pair-histograms": Experiment(
+        "_pairs", "the inner products of all pairs over time, and when all are close"
+    ),
     "phase-diagrams": Experiment(
         "_phase", "the share of pairs that have met, by time, beta and dimension"
     ),

@@ -41,7 +41,7 @@ def share_along(
         AttentionParams(beta=jnp.asarray(betas, jnp.float32)),
         in_axes=(0, {"beta": 0}),
         t1=ts[-1],
-        saveat=dfx.SaveAt(ts=ts, fn=close_share),
+        saveat=dfx.SaveAt(ts=jnp.asarray(ts), fn=close_share),
         manifold=Sphere(x0.shape[2]),
         rtol=1e-5,
         atol=1e-5,
