@@ -52,6 +52,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     "random-weights": Experiment(
         "_random_weights", "phase diagrams with random Q, K and V"
     ),
+    "redrawn-weights": Experiment(
+        "_redrawn", "the same with weights drawn anew as time goes on"
+    ),
     "clusters-on-the-circle": Experiment(
         "_circle_clusters", "how many clusters tokens on the circle rest in, by beta"
     ),
