@@ -63,8 +63,9 @@ def random_block(
         >>> round(float(q), 3), round(float(c), 3)
         (0.765, 0.01)
 
-    Source: the block is that of arXiv 2403.02579; the map is derived here, since each
-    branch draws a new matrix that multiplies its tokens from the left.
+    Source: the block is of the form that arXiv 2403.02579 studies; its full text was
+    not at hand, and the map is derived here: each branch ends in a new random matrix,
+    so that it adds to inner products only the mean product of its own outputs.
     """
     if count("n", n) < 2:
         raise must("n", "be at least 2", n)

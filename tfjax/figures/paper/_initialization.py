@@ -77,8 +77,9 @@ def signal_propagation(
     }
     note = (
         f"{_N} tokens, both branches of strength {_A}, {draws} draws of eight blocks "
-        f"of width {d}; bars are 95 % intervals. Float32. The full text of the paper "
-        "was not at hand: its block and exponents are used, the formulas are derived."
+        f"of width {d}; bars are 95 % intervals. Along depth, fewer draws, of width "
+        f"{128 if quick else 256}. Float32. The full text of the paper was not at hand: "
+        "block and exponents are those that it describes, the formulas are derived."
     )
     return Report(rows + more, figure, data, note)
 
@@ -125,8 +126,8 @@ def _growths_of(keys, d, norm, logit_scale, scale):
 
         y, pull = jax.vjp(run, x)
         # The same gradient for all tokens: the part that outgrows the rest.
-        cotangent = jnp.ones((_N, 1), x.dtype) * jax.random.normal(back, (1, d))
-        (gradient,) = pull(cotangent.astype(x.dtype))
+        cotangent = jnp.tile(jax.random.normal(back, (1, d), x.dtype), (_N, 1))
+        (gradient,) = pull(cotangent)
         return _gap(y) / _gap(x), jnp.sum(gradient**2) / jnp.sum(cotangent**2)
 
     return jax.lax.map(one, keys)
@@ -150,10 +151,10 @@ def _against(name, values, formula, d, quick) -> list[Row]:
     mean, margin = _interval(values)
     error, claim = np.abs(mean - formula), f"{name} exponent: distance from the formula"
     return [
-        below(f"{claim}, at most", error.max(), 0.08 if quick else 0.02),
+        below(f"{claim}, at most", error.max(), 0.08 if quick else 0.03),
         # A finite width moves exponents by some 1/d.
         within(
-            f"{name} exponent: formulas in the 95 % interval, of {error.size}",
+            f"{name} exponent: formulas in the 95 % interval + 2/d, of {error.size}",
             np.sum(error <= margin + 2 / d),
             error.size - 1,
             error.size,

@@ -25,6 +25,7 @@ _NAMES = (
     "B GOE, V = B / √d",
     "B GOE, V = -B / √d",
 )
+_LABELS = ("share, redrawn", "dimension, redrawn", "dimension, fixed")
 
 
 def redrawn_weights(
@@ -48,8 +49,7 @@ def redrawn_weights(
     names = _NAMES[:1] if quick else _NAMES
     ts = np.linspace(0.0, _END, 61)
     figure = new_figure(2.5 * len(names) + 1.2, 7.2)
-    options = {"sharex": True, "sharey": True, "squeeze": False}
-    panels = figure.subplots(3, len(names), **options)
+    panels = figure.subplots(3, len(names), sharex=True, sharey=True, squeeze=False)
     rows: list[Row] = []
     data = {"t": ts, "beta": betas}
     for k, name in enumerate(names):
@@ -63,14 +63,14 @@ def redrawn_weights(
             data[f"dimension, {name}, {what}"] = found.dimension
         rows += _rows(name, ts, redrawn, fixed)
         _draw(panels[:, k], ts, betas, redrawn, fixed, min(_N, d))
-        panels[0, k].set_title(name, fontsize=9)
+        for axes, title in zip(panels[:, k], (name, *_LABELS[1:]), strict=True):
+            axes.set_title(title, fontsize=9)
         progress((k + 1) / len(names))
     for axes in panels[-1]:
         axes.set_xlabel("time t")
     for axes in panels[:, 0]:
         axes.set_ylabel("inverse temperature β")
-    labels = ("share, redrawn", "dimension, redrawn", "dimension, fixed")
-    for line, label in zip(panels, labels, strict=True):
+    for line, label in zip(panels, _LABELS, strict=True):
         figure.colorbar(line[0].collections[0], ax=line, label=label)
     note = (
         f"n = {_N}, d = {d}, {draws} draws for each beta, weights redrawn every "
