@@ -78,8 +78,8 @@ def signal_propagation(
     note = (
         f"{_N} tokens, both branches of strength {_A}, {draws} draws of eight blocks "
         f"of width {d}; bars are 95 % intervals. Along depth, fewer draws, of width "
-        f"{128 if quick else 256}. Float32. The full text of the paper was not at hand: "
-        "block and exponents are those that it describes, the formulas are derived."
+        f"{128 if quick else 256}. Float32. The full text of the paper was not at "
+        "hand: block and exponents are those it describes, the formulas are derived."
     )
     return Report(rows + more, figure, data, note)
 
