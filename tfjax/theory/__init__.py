@@ -9,6 +9,8 @@
 - `critical_noise`, `tricritical_beta`, `noisy_kuramoto_order`: with noise.
 - `long_context_cosine`, `long_context_limit`: one layer over a long context.
 - `normalized_log_variance`: what LayerNorm does over many layers.
+- `angle_exponent`, `gradient_exponent`, `random_block`, `random_block_norm`: what wide
+  random blocks do to the angles of tokens, and to gradients.
 """
 
 from ._equiangular import (
@@ -16,6 +18,12 @@ from ._equiangular import (
     equiangular_log_gap as equiangular_log_gap,
     equiangular_time as equiangular_time,
     phase_curve as phase_curve,
+)
+from ._initialization import (
+    angle_exponent as angle_exponent,
+    gradient_exponent as gradient_exponent,
+    random_block as random_block,
+    random_block_norm as random_block_norm,
 )
 from ._layers import (
     long_context_cosine as long_context_cosine,

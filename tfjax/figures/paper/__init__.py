@@ -44,8 +44,14 @@ EXPERIMENTS: dict[str, Experiment] = {
     "concentration": Experiment(
         "_limits", "in many dimensions random tokens follow gamma(t)"
     ),
+    "pair-histograms": Experiment(
+        "_pairs", "the inner products of all pairs over time, and when all are close"
+    ),
     "phase-diagrams": Experiment(
         "_phase", "the share of pairs that have met, by time, beta and dimension"
+    ),
+    "unnormalized": Experiment(
+        "_unnormalized", "the same without normalisation: sooner for larger beta"
     ),
     "published-scheme": Experiment(
         "_published",
@@ -61,6 +67,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "random-weights": Experiment(
         "_random_weights", "phase diagrams with random Q, K and V"
+    ),
+    "redrawn-weights": Experiment(
+        "_redrawn", "the same with weights drawn anew as time goes on"
     ),
     "clusters-on-the-circle": Experiment(
         "_circle_clusters", "how many clusters tokens on the circle rest in, by beta"
@@ -113,6 +122,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "normalization": Experiment(
         "_normalization", "the law of clustering of each place of LayerNorm"
+    ),
+    "signal-propagation": Experiment(
+        "_initialization", "random blocks: when angles between tokens grow with depth"
     ),
 }
 

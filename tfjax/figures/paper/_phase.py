@@ -1,17 +1,14 @@
 """Phase diagrams: when two tokens have met, by inverse temperature and dimension."""
 
-import diffrax as dfx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from ...fields import AttentionParams, self_attention
-from ...geometry import Sphere
-from ...integrate import reduce_to_span, solve_ensemble
+from ...fields import self_attention
 from ...theory import equiangular_time, phase_curve
-from .._base import RED, new_figure, style
+from .._base import RED, new_figure
 from ._base import Progress, Report, Row, below, quiet
-from ._measures import CLOSE, close_share
+from ._measures import CLOSE
+from ._shares import draw_share, half_times, share_along, uniform_starts
 
 
 _N = 32
@@ -78,7 +75,9 @@ def phase_diagrams(
     for k, (d, axes) in enumerate(zip(dimensions, panels.flat, strict=True)):
         table = np.repeat(list(_TABLE[d]), draws)
         every = np.concatenate([np.repeat(betas, drawn), table])
-        shares = _shares(jax.random.fold_in(jax.random.key(seed), d), d, every, ts)
+        key = jax.random.fold_in(jax.random.key(seed), d)
+        x0 = uniform_starts(key, _N, d, every.size)
+        shares = share_along(self_attention, x0, every, ts)
         split = betas.size * drawn
         share = shares[:split].reshape(betas.size, drawn, ts.size).mean(axis=1)
         tables = shares[split:].reshape(-1, draws, ts.size)
@@ -97,7 +96,7 @@ def phase_diagrams(
         axes.set_ylabel("inverse temperature β")
     if not quick:
         high = betas < 6.4
-        crossing = _crossing(ts, data["share, d = 1024"][high])
+        crossing = half_times(ts, data["share, d = 1024"][high])
         curve = [float(equiangular_time(CLOSE, _N, b)) for b in betas[high]]
         error = np.abs(crossing / curve - 1).max()
         claim = "d = 1024: time of share 1/2 from the curve, relative, at most"
@@ -107,32 +106,6 @@ def phase_diagrams(
         "Float32, tolerance 1e-5; d above 32 is run in the span of the tokens."
     )
     return Report(rows, figure, data, note)
-
-
-def _starts(key, d, count):
-    """Uniform tokens, in the coordinates of their span."""
-
-    def start(key):
-        x = Sphere(d).random(key, (_N,), dtype=jnp.float32)
-        return reduce_to_span(x)[0]
-
-    return jax.jit(lambda keys: jax.lax.map(start, keys))(jax.random.split(key, count))
-
-
-def _shares(key, d, betas, ts) -> np.ndarray:
-    sol = solve_ensemble(
-        self_attention,
-        _starts(key, d, len(betas)),
-        AttentionParams(beta=jnp.asarray(betas, jnp.float32)),
-        in_axes=(0, {"beta": 0}),
-        t1=ts[-1],
-        saveat=dfx.SaveAt(ts=ts, fn=close_share),
-        manifold=Sphere(min(d, _N)),
-        rtol=1e-5,
-        atol=1e-5,
-        throw=True,
-    )
-    return np.asarray(sol.ys, dtype=float)
 
 
 def _at_times(found, ts) -> np.ndarray:
@@ -150,14 +123,8 @@ def _table_row(d, beta, expected, found, quick) -> Row:
 
 
 def _panel(axes, ts, betas, share, d):
-    options = {"cmap": "viridis", "vmin": 0, "vmax": 1, "shading": "nearest"}
-    axes.pcolormesh(ts, betas, share, **options)
+    draw_share(axes, ts, betas, share)
     late = np.linspace(5.2, 30.0, 120)
     curve = np.asarray(phase_curve(late, _N, 1 - CLOSE))
-    style(axes).plot(late, curve, color=RED, linewidth=1.8)
+    axes.plot(late, curve, color=RED, linewidth=1.8)
     axes.set(title=f"d = {d}", ylim=(betas[0], betas[-1]))
-
-
-def _crossing(ts, share) -> np.ndarray:
-    """When the share passes one half, between saved times."""
-    return np.array([np.interp(0.5, np.maximum.accumulate(s), ts) for s in share])

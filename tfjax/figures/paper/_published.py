@@ -10,11 +10,12 @@ from ...diagnostics import inner_products
 from ...energies import interaction_energy
 from ...fields import AttentionParams, self_attention
 from ...geometry import Sphere
-from ...integrate import reduce_to_span, solve, solve_ensemble
+from ...integrate import solve
 from ...theory import dirac_energy
 from .._base import BLUE, GREY, PALETTE, RED, new_figure, style
 from ._base import Progress, Report, Row, below, near, quiet, reported
 from ._measures import FIVE_ANGLES, circle_points, close_share
+from ._shares import share_along, uniform_starts
 
 
 _N, _H = 32, 0.1
@@ -134,22 +135,10 @@ def _five_tokens(axes) -> tuple[list[Row], dict[str, np.ndarray]]:
 def _pairs(seed, draws, quick, axes) -> tuple[list[Row], dict[str, np.ndarray]]:
     """The phase diagram's column at d = 128 and beta = 6, by three schemes."""
     d, beta, steps = 128, 6.0, 300
-    keys = jax.random.split(jax.random.key(seed), draws)
-    x0 = jax.lax.map(lambda key: reduce_to_span(Sphere(d).random(key, (_N,)))[0], keys)
-    x0 = x0.astype(jnp.float32)
+    x0 = uniform_starts(jax.random.key(seed), _N, d, draws)
     ts = _H * np.arange(steps + 1)
-    sol = solve_ensemble(
-        self_attention,
-        x0,
-        AttentionParams(beta=beta),
-        t1=ts[-1],
-        saveat=dfx.SaveAt(ts=jnp.asarray(ts), fn=close_share),
-        manifold=Sphere(_N),
-        rtol=1e-5,
-        atol=1e-5,
-        throw=True,
-    )
-    shares = {"flow": np.asarray(sol.ys, float)}
+    flow = share_along(self_attention, x0, np.full(draws, beta), ts)
+    shares = {"flow": flow}
     share = lambda x: close_share(0.0, x, None)
     for name, (projected, h) in _SCHEMES.items():
         if h == _H:

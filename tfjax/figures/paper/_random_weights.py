@@ -1,8 +1,7 @@
 """Phase diagrams with random matrices in place of Q = K = V = I."""
 
-from typing import NamedTuple
-
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,29 +10,14 @@ from ...diagnostics import energy_along
 from ...fields import AttentionParams, self_attention
 from ...geometry import Sphere
 from ...integrate import solve, solve_ensemble
-from .._base import new_figure, style
+from .._base import new_figure
 from ._base import Progress, Report, Row, above, below, quiet, reported
+from ._families import FAMILIES, draw_weights
 from ._measures import close_share
+from ._shares import draw_share
 
 
 _N = 32
-
-
-class _Family(NamedTuple):
-    """How B = Q^T K is drawn, and what V is beside it."""
-
-    bilinear: str
-    value: str
-
-
-_FAMILIES = {
-    "Q, K Ginibre, V = I": _Family("product", "identity"),
-    "B GOE, V = I": _Family("symmetric", "identity"),
-    "Q, K Ginibre, V Wishart": _Family("product", "wishart"),
-    "B GOE, V Wishart": _Family("symmetric", "wishart"),
-    "B GOE, V = B / √d": _Family("symmetric", "same"),
-    "B GOE, V = -B / √d": _Family("symmetric", "opposite"),
-}
 
 
 def random_weights(
@@ -44,7 +28,7 @@ def random_weights(
     **Arguments:**
 
     - `seed`: of matrices and starts, which are drawn anew for each run.
-    - `quick`: two families in d = 16 in place of six in d = 128.
+    - `quick`: two families in d = 16 in place of twelve in d = 128.
     - `progress`: is called with the fraction that is done.
 
     **Returns:** a report: a phase diagram for each family, and the energy along the
@@ -54,25 +38,24 @@ def random_weights(
     """
     d, draws = (16, 4) if quick else (128, 12)
     betas = np.linspace(0.1, 9.0, 4 if quick else 20)
-    names = tuple(_FAMILIES)[:: 4 if quick else 1]
+    names = tuple(FAMILIES)[:: 8 if quick else 1]
     ts = np.linspace(0.0, 30.0, 61)
     columns = min(3, len(names))
-    figure = new_figure(9.6, 5.2 if len(names) > 3 else 3.2)
+    figure = new_figure(9.6, 8.8 if len(names) > 3 else 3.2)
     panels = figure.subplots(len(names) // columns, columns, sharex=True, squeeze=False)
     rows: list[Row] = []
     data = {"t": ts, "beta": betas}
     for k, (name, axes) in enumerate(zip(names, panels.flat, strict=True)):
         key = jax.random.fold_in(jax.random.key(seed), k)
-        share = _shares(key, _FAMILIES[name], d, betas, draws, ts)
+        share = _shares(key, FAMILIES[name], d, betas, draws, ts)
         data[f"share, {name}"] = share
-        options = {"cmap": "viridis", "vmin": 0, "vmax": 1, "shading": "nearest"}
-        style(axes).pcolormesh(ts, betas, share, **options)
+        draw_share(axes, ts, betas, share)
         axes.set_title(name, fontsize=9)
         cold, hot = (
             f"{name}: share at t = 30, beta = 9",
             f"{name}: share at t = 30, beta = 0.1",
         )
-        if _FAMILIES[name].value == "identity":
+        if FAMILIES[name].value == "identity":
             # One cluster soon where beta is small, as with Q = K = I; later elsewhere.
             rows.append(above(hot, share[0, -1], 0.99))
             rows.append(below(cold, share[-1, -1], 0.9))
@@ -89,41 +72,22 @@ def random_weights(
     rows += _energies(seed)
     note = (
         f"n = {_N}, d = {d}, {draws} draws for each beta. Entries of B have variance "
-        "1, Wishart matrices mean I. Float32, tolerance 1e-4."
+        "1, on the diagonal of GOE 2; Wishart matrices have mean I, the published ones "
+        "the root of d times that. Float32, tolerance 1e-4."
     )
     return Report(rows, figure, data, note)
-
-
-def _matrices(key, family: _Family, d: int):
-    """Query, key and value of one draw."""
-    first, second, third = jax.random.split(key, 3)
-    q, k, g = (
-        jax.random.normal(part, (d, d), jnp.float32) for part in (first, second, third)
-    )
-    identity = jnp.eye(d, dtype=jnp.float32)
-    if family.bilinear == "product":
-        query, keys = q / d**0.25, k / d**0.25
-    else:
-        query, keys = (q + q.T) / np.sqrt(2.0).astype(np.float32), identity
-    value = {
-        "identity": identity,
-        "wishart": g @ g.T / d,
-        "same": query / d**0.5,
-        "opposite": -query / d**0.5,
-    }[family.value]
-    return query, keys, value
 
 
 def _shares(key, family, d, betas, draws, ts) -> np.ndarray:
     count = betas.size * draws
     start, weights = jax.random.split(key)
-    draw = jax.vmap(lambda key: _matrices(key, family, d))
-    query, keys, value = draw(jax.random.split(weights, count))
+    draw = jax.vmap(lambda key: draw_weights(key, family, d))
     beta = jnp.asarray(np.repeat(betas, draws), jnp.float32)
+    params = draw(jax.random.split(weights, count))
     sol = solve_ensemble(
         self_attention,
         Sphere(d).random(start, (count, _N), dtype=jnp.float32),
-        AttentionParams(beta=beta, query=query, key=keys, value=value),
+        eqx.tree_at(lambda p: p.beta, params, beta),
         in_axes=(0, 0),
         t1=ts[-1],
         saveat=dfx.SaveAt(ts=jnp.asarray(ts), fn=close_share),
