@@ -44,8 +44,8 @@ def density(
     **Arguments:**
 
     - `seed`: of the tokens that are compared with the density.
-    - `quick`: USA only, fewer tokens, a lower degree on the sphere, no derivative and
-      no growth.
+    - `quick`: mass and energy of USA only, a lower degree on the sphere, and fewer
+      tokens.
     - `progress`: is called with the fraction that is done.
 
     **Returns:** a report: mass, energy and positivity along the equation on the circle
@@ -58,20 +58,20 @@ def density(
     left, middle, right = (style(axes) for axes in figure.subplots(1, 3))
     kinds = {"USA": False} if quick else {"USA": False, "SA": True}
     rows, data = _circle(kinds, left, right)
-    more, found = _resolved(data["density, USA"])
-    rows, data = rows + more, data | found
     progress(0.2)
     more, found = _sphere(kinds, 6 if quick else 12, right)
     rows, data = rows + more, data | found
     progress(0.4)
     if not quick:
+        more, found = _resolved(data["density, USA"])
+        rows, data = rows + more, data | found
         rows += _growth(kinds) + _derivative() + _sphere_tokens(seed)
+        data |= _histogram(seed, data["t, circle, USA"], left)
     progress(0.5)
-    count = 2048 if quick else 16384
-    data |= _histogram(seed, count, data["t, circle, USA"], left)
     more, found = _convergence(seed, quick, middle)
     left.set(xlabel="angle θ (radians)", ylabel="density per radian")
-    left.set_title(f"USA, β = {_BETA:g}; bars: {count:,} tokens", fontsize=9)
+    bars = "" if quick else "; bars: 16,384 tokens"
+    left.set_title(f"USA, β = {_BETA:g}{bars}", fontsize=9)
     middle.set(xlabel="number n of tokens", ylabel="distance W₁ (radians)")
     middle.set_title("USA: tokens to their density", fontsize=9)
     right.set(xlabel="time over that of the run", ylabel="error", yscale="log")
@@ -310,9 +310,9 @@ def _sphere_tokens(seed) -> list[Row]:
     ]
 
 
-def _histogram(seed, count, ts, axes) -> dict[str, np.ndarray]:
+def _histogram(seed, ts, axes) -> dict[str, np.ndarray]:
     """Tokens beside their density at the times that are drawn."""
-    tokens = sample_circle(_start(), jax.random.key(seed), (count,))
+    tokens = sample_circle(_start(), jax.random.key(seed), (16384,))
     params = MeanFieldParams(_BETA)
     sol: Any = solve(ModalAttention(32), tokens, params, t1=ts[-1], ts=ts[::12])
     angles = np.mod(np.asarray(sol.ys), 2 * np.pi)

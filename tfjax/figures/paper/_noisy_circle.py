@@ -48,7 +48,7 @@ def noisy_circle(
     **Arguments:**
 
     - `seed`: of the noise of tokens.
-    - `quick`: Kuramoto's oscillators at one noise only, and no other tokens.
+    - `quick`: Kuramoto's oscillators at one noise only, no other tokens, no flow.
     - `progress`: is called with the fraction that is done.
 
     **Returns:** a report: the order of noisy Kuramoto oscillators, thresholds, how the
@@ -69,13 +69,12 @@ def noisy_circle(
         data[f"falling, beta = {beta:g}"] = found.falling
     rows += _hysteresis(quick)
     progress(0.5)
-    more, shown = _flow(right)
-    rows += more
-    progress(0.6)
-    dots: dict[str, np.ndarray] = {}
+    data |= _states(right)
     if not quick:
+        rows += _flow(data)
+        progress(0.6)
         more, dots = _tokens(seed, left, right, progress)
-        rows += more
+        rows, data = rows + more, data | dots
     left.set(xlabel="diffusivity D over critical D_c", ylabel="order parameter r")
     left.set_title("noise rises (solid), falls (dashed); tokens (dots)", fontsize=9)
     left.axvline(1.0, color=GREY, linewidth=0.6)
@@ -84,7 +83,7 @@ def noisy_circle(
     right.set_title(f"β = 5, D = {_HYSTERESIS:g} D_c: two states", fontsize=9)
     right.set(ylim=(0, 1.6))
     right.legend(frameon=False, fontsize=8)
-    return Report(rows, figure, data | shown | dots)
+    return Report(rows, figure, data)
 
 
 def _peak(width: float = 5.0) -> Any:
@@ -191,41 +190,43 @@ def _hysteresis(quick) -> list[Row]:
     return rows
 
 
-def _flow(axes) -> tuple[list[Row], dict[str, np.ndarray]]:
+def _states(axes) -> dict[str, np.ndarray]:
+    """The two stationary densities where there is hysteresis."""
+    params = MeanFieldParams(5.0, _HYSTERESIS * float(critical_noise(1, 5.0)))
+    data = {"theta": _THETA}
+    shift = np.arange(_ANGLES + 1) - _ANGLES // 2
+    for name, guess in (("order", _peak()), ("disorder", jnp.ones(_ANGLES))):
+        data[f"density from {name}"] = shown = np.asarray(_state(guess, params))
+        look = {"order": ("-", PALETTE[3]), "disorder": ("--", GREY)}[name]
+        angles, label = shift * 2 * np.pi / _ANGLES, f"stationary, from {name}"
+        axes.plot(angles, shown[shift % _ANGLES], look[0], color=look[1], label=label)
+    return data
+
+
+def _flow(states) -> list[Row]:
     """The density itself, from order and from next to none, where both stay."""
     noise = _HYSTERESIS * float(critical_noise(1, 5.0))
-    params = MeanFieldParams(5.0, noise)
-    rows, data = [], {"theta": _THETA}
+    rows = []
     starts = {
         "order": _state(_peak(), MeanFieldParams(5.0, 0.9 * noise)),
         "disorder": jnp.asarray((1 + 0.2 * np.cos(_THETA)) / (2 * np.pi)),
     }
-    guesses = {"order": _peak(), "disorder": jnp.ones(_ANGLES)}
-    for k, (name, start) in enumerate(starts.items()):
+    for name, start in starts.items():
         sol: Any = solve(
             circle_continuity,
             start,
-            params,
+            MeanFieldParams(5.0, noise),
             t1=80.0,
             solver=dfx.Kvaerno5(),
             rtol=1e-8,
             atol=1e-10,
         )
-        end, state = sol.ys[-1], _state(guesses[name], params)
+        gap = np.abs(np.asarray(sol.ys[-1]) - states[f"density from {name}"]).max()
         claim = (
             f"beta = 5, D = {_HYSTERESIS:g} D_c: the flow from {name}, from its state"
         )
-        rows.append(below(claim, jnp.max(jnp.abs(end - state)), 1e-6))
-        data[f"density from {name}"] = shown = np.asarray(state)
-        shift = np.arange(_ANGLES + 1) - _ANGLES // 2
-        axes.plot(
-            shift * 2 * np.pi / _ANGLES,
-            shown[shift % _ANGLES],
-            color=PALETTE[3] if name == "order" else GREY,
-            linestyle="-" if k == 0 else "--",
-            label=f"stationary, from {name}",
-        )
-    return rows, data
+        rows.append(below(claim, gap, 1e-6))
+    return rows
 
 
 def _tokens(seed, left, right, progress) -> tuple[list[Row], dict[str, np.ndarray]]:
