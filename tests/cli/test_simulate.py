@@ -238,7 +238,7 @@ def test_a_failed_run_leaves_nothing(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("trouble", "code", "sentence"),
     [
-        (KeyboardInterrupt(), 130, "Interrupted; nothing was written."),
+        (KeyboardInterrupt(), 130, "Interrupted; what was under way is not written."),
         (OSError(28, "No space left on device"), 1, "no space left on device."),
     ],
 )

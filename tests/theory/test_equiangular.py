@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.integrate import quad
 
 import tfjax
 from tfjax.fields import AttentionParams, self_attention, unnormalized_self_attention
@@ -127,6 +128,59 @@ def test_the_gap_keeps_its_digits_far_beyond_rounding():
 
 
 @needs_x64
+@pytest.mark.parametrize(
+    ("n", "beta", "gamma0", "gamma"),
+    [
+        (10**6, 1.0, 0.0, 0.999),
+        (32, 50.0, 0.0, 0.999),
+        (2, 9.0, -1 + 1e-9, 0.999),
+        (32, 4.0, -1 / 31 + 1e-9, 0.9),
+        (8, -3.0, 0.0, 1 - 1e-12),
+    ],
+)
+@pytest.mark.parametrize("normalized", [True, False])
+def test_times_are_those_of_many_digits_near_every_end(
+    n, beta, gamma0, gamma, normalized
+):
+    """The integral of dγ over its rate, by scipy, in the logistic variable."""
+
+    def slowness(w):
+        gap = n / (np.exp(w) + n - 1)
+        if normalized:
+            return (np.exp(beta * gap) + n - 1) / (2 * n)
+        return np.exp(beta * (gap - 1)) / 2
+
+    start, end = (np.log1p((n - 1) * g) - np.log1p(-g) for g in (gamma0, gamma))
+    cuts = [start, *(c for c in range(-40, 60, 2) if start < c < end), end]
+    options = {"epsabs": 0.0, "epsrel": 1e-13}
+    pieces = zip(cuts[:-1], cuts[1:], strict=True)
+    exact = sum(quad(slowness, low, high, **options)[0] for low, high in pieces)
+    got = float(equiangular_time(gamma, n, beta, gamma0=gamma0, normalized=normalized))
+    assert got == pytest.approx(exact, rel=1e-11)
+    if beta == 50:
+        return  # the last steps of the way are below the digits of the time
+    back = equiangular(exact, n, beta, gamma0=gamma0, normalized=normalized)
+    assert float(back) == pytest.approx(gamma, abs=1e-9)
+
+
+@needs_x64
+@pytest.mark.parametrize("n", [2, 32])
+def test_the_phase_curve_goes_on_to_any_time(n):
+    ts = np.geomspace(6.0, 1e6, 200)
+    back = jax.vmap(lambda beta: equiangular_time(1 - 1e-3, n, beta))
+    np.testing.assert_allclose(back(phase_curve(ts, n, 1e-3)), ts, rtol=1e-9)
+
+
+@needs_x64
+def test_the_curve_is_differentiable_in_forward_mode_and_twice():
+    at = lambda beta: equiangular(1.5, 8, beta)
+    slope, h = jax.grad(at), 1e-5
+    assert float(jax.jacfwd(at)(2.0)) == pytest.approx(float(slope(2.0)), rel=1e-12)
+    second = float(slope(2.0 + h) - slope(2.0 - h)) / (2 * h)
+    assert float(jax.hessian(at)(2.0)) == pytest.approx(second, rel=1e-6)
+
+
+@needs_x64
 @pytest.mark.parametrize(("normalized", "sign"), [(True, 1), (False, -1)])
 def test_more_attention_slows_sa_and_hurries_usa(normalized, sign):
     """d gamma / d beta has the opposite sign of d t / d beta at the same gamma."""
@@ -182,13 +236,14 @@ def test_the_phase_curve_is_that_of_the_paper(n, betas):
             "`gamma0` must lie between .* = -0.5 and 1, but was -0.5",
         ),
         (lambda: equiangular(1.0, 3, 1.0, gamma0=1.0), "`gamma0` must lie between"),
-        (lambda: equiangular([[1.0]], 3, 1.0), r"`ts` must have shape \(t,\) or \(\)"),
+        (lambda: equiangular(-1.0, 3, 1.0), "`ts` must be finite and not negative"),
+        (lambda: equiangular(1.0, 3, np.nan), "`beta` must be finite"),
         (lambda: equiangular(1.0, 3, [1.0, 2.0]), "`beta` must be a scalar"),
         (
             lambda: equiangular_time(0.1, 3, 1.0, gamma0=0.5),
             "`gamma` must lie between gamma0 and 1, but was 0.1",
         ),
-        (lambda: phase_curve(1.0, 32, 1e-3), "`t` must be at least 5.18"),
+        (lambda: phase_curve(1.0, 32, 1e-3), "`t` must be finite, and at least 5.18"),
         (lambda: phase_curve(9.0, 32, 2.0), "`delta` must lie between 0 and 1"),
     ],
 )

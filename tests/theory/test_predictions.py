@@ -49,16 +49,23 @@ RTOL = 1e-12 if X64 else 2e-6
 def series(d, beta):
     """The energy of the uniform measure by the power series, whose terms are > 0."""
     terms, term = [], 1.0
-    for m in range(200):
+    for m in range(2000):
         terms.append(term)
         term *= (beta / 2) ** 2 / ((m + 1) * (m + d / 2))
     return math.fsum(terms) / (2 * beta)
 
 
 @pytest.mark.parametrize("beta", [0.1, 1.0, 9.0, 20.0])
-@pytest.mark.parametrize("d", [2, 3, 8, 32, 345, 1024])
+@pytest.mark.parametrize("d", [2, 3, 8, 32, 65, 66, 345, 1024, 10**5, 10**6])
 def test_the_energy_of_the_uniform_measure_is_the_sum_of_its_series(d, beta):
     assert float(uniform_energy(d, beta)) == pytest.approx(series(d, beta), rel=RTOL)
+
+
+@needs_x64
+@pytest.mark.parametrize("d", [2, 3, 65, 66, 345, 1024, 10**5])
+def test_the_energy_keeps_its_digits_at_large_beta(d):
+    got = float(uniform_energy(d, 700.0))
+    assert got == pytest.approx(series(d, 700.0), rel=1e-10)
 
 
 @needs_x64
@@ -314,10 +321,17 @@ def test_a_larger_radius_slows_pre_norm_down():
         (lambda: circle_growth_rate(0, 1.0), "`k` must be a positive integer"),
         (lambda: circle_growth_rate(1, -1.0), "`beta` must not be negative"),
         (lambda: wendel(0, 3), "`n` must be a positive integer, but was 0"),
-        (lambda: metastability(4, 0.1, 0.0, 9.0), "`epsilon` must be positive"),
-        (lambda: metastability(4, 0.1, 0.1, 1.0), "`beta` must be above 1"),
+        (lambda: metastability(4, 0.1, 0.0, 9.0), "`epsilon` must lie between 0 and 1"),
+        (lambda: metastability(4, 0.1, 0.1, 1.0), "`beta` must be finite, and above 1"),
         (lambda: merging_angle(0.0), "`beta` must be positive"),
-        (lambda: noisy_kuramoto_order(0.0), "`diffusivity` must be positive"),
+        (
+            lambda: noisy_kuramoto_order(1e-4),
+            "`diffusivity` must be .* at least 0.0002",
+        ),
+        (lambda: metastability(4, 2.0, 0.1, 9.0), r"`alpha` must lie in \[-1, 1\)"),
+        (lambda: metastability(4, 0.1, 0.1, 9.0, rate=-1.0), "`rate` must be .* pos"),
+        (lambda: circle_growth_rate(3, 800.0), "`beta` must be finite, and below 7|8"),
+        (lambda: normalized_log_variance(3.0, PreNorm()), r"`ts` must have shape \(t,"),
         (lambda: critical_noise(1, 1.0, d=1), "`d` must be at least 2, but was 1"),
         (lambda: tricritical_beta(0), "`d` must be a positive integer, but was 0"),
         (lambda: long_context_cosine(1, 0.5, 1.0), "`n` must be at least 2"),
@@ -327,3 +341,15 @@ def test_a_larger_radius_slows_pre_norm_down():
 def test_what_lies_outside_is_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_order_at_little_noise_is_near_one():
+    """1 - r tends to D / 2 on the circle."""
+    got = float(noisy_kuramoto_order(5e-4))
+    assert (1 - got) / 2.5e-4 == pytest.approx(1, rel=2e-3 if X64 else 2e-2)
+
+
+@needs_x64
+def test_the_cosine_of_a_long_context_is_differentiable_at_any_length():
+    slope = jax.grad(long_context_cosine, 2)(1e16, 0.5, 100.0)
+    assert float(slope) == 0.0

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
-        print("\nInterrupted; nothing was written.", file=sys.stderr)
+        print("\nInterrupted; what was under way is not written.", file=sys.stderr)
         return 130
 
 

@@ -100,10 +100,10 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def killable() -> Iterator[None]:
+def killable(lost: str = "nothing was written") -> Iterator[None]:
     """Lets Ctrl-C end the process at once: compiled code does not listen to Python.
 
-    Only around work that has written nothing yet.
+    Only around work that has written nothing yet; `lost` says what is not there.
     """
     # A parent may have asked that Ctrl-C be ignored (nohup, jobs in the background).
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -117,7 +117,7 @@ def killable() -> Iterator[None]:
     except ValueError:  # not in the main thread, which alone is interrupted
         yield
         return
-    watcher = threading.Thread(target=_end_on_signal, args=(reader,), daemon=True)
+    watcher = threading.Thread(target=_end_on_signal, args=(reader, lost), daemon=True)
     watcher.start()
     signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
@@ -130,7 +130,7 @@ def killable() -> Iterator[None]:
         os.close(reader)
 
 
-def _end_on_signal(reader: int) -> None:
+def _end_on_signal(reader: int, lost: str) -> None:
     if os.read(reader, 1):
-        os.write(2, b"\nInterrupted; nothing was written.\n")
+        os.write(2, f"\nInterrupted; {lost}.\n".encode())
         os._exit(130)

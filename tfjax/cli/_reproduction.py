@@ -34,8 +34,9 @@ def reproduce(names: list[str], arguments: argparse.Namespace) -> int:
             )
             try:
                 report, seconds = _run(name, arguments)
-            except (ImportError, OSError, RuntimeError, ValueError) as error:
-                text = str(error).strip().splitlines()[0]
+            except Exception as error:  # whatever it is, the others are run
+                words = str(error).strip() or type(error).__name__
+                text = words.splitlines()[0]
                 wrong.append(f"{name} could not be run: {text}")
                 print(f"     FAILED: {text}\n", flush=True)
                 continue
@@ -71,7 +72,7 @@ def _run(name: str, arguments: argparse.Namespace) -> tuple[Report, float]:
     begin = time.perf_counter()
     show = _bar(name)
     try:
-        with killable():
+        with killable(f"nothing of {name} was written"):
             report = load(name)(
                 seed=arguments.seed, quick=arguments.quick, progress=show
             )

@@ -1,16 +1,19 @@
-"""The equiangular start: one number, the common inner product, tells the whole flow."""
+"""The equiangular start: one number, the common inner product, tells the whole flow.
+
+In the variable w = log((1 + (n-1) γ) / (1 - γ)) the flow is w' = 2 where β = 0. In
+general t(w) is the integral of a function that is analytic in a wide strip and tends
+to a constant, so that quadrature is exact to rounding, next to consensus too; γ(t) is
+found by inverting it.
+"""
 
 from typing import Any
 
-import diffrax as dfx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
 from jaxtyping import Array, ArrayLike, Float
 
 from .._core import as_float, count, is_concrete, must, require
-from ..integrate import solve
 
 
 def equiangular(
@@ -30,16 +33,19 @@ def equiangular(
 
     **Arguments:**
 
-    - `ts`: increasing times from 0 on, of shape (t,), or one time.
+    - `ts`: times, of any shape, not negative.
     - `n`: the number of tokens, at least 2.
     - `beta`: inverse temperature, a scalar.
     - `normalized`: SA if true, USA otherwise.
     - `gamma0`: γ(0), between -1/(n-1) and 1; 0 is the start of orthogonal tokens.
 
-    **Returns:** γ, in the shape of `ts`. Near 1 use [`equiangular_log_gap`][], which
-    keeps the digits of 1 - γ.
+    **Returns:** γ, in the shape of `ts`, differentiable in both modes and twice. Near 1
+    use [`equiangular_log_gap`][], which keeps the digits of 1 - γ. At beta = 0 it is
+    $(e^{2t} q - 1) / (e^{2t} q + n - 1)$ with
+    $q = (1 + (n - 1) \gamma_0) / (1 - \gamma_0)$.
 
-    **Raises:** ValueError where n or `gamma0` lies outside, or `ts` is not increasing.
+    **Raises:** ValueError where n or `gamma0` lies outside, `beta` is not finite, or a
+    time is negative or not finite.
 
     !!! example
 
@@ -83,23 +89,14 @@ def equiangular_log_gap(
     """
     n, beta, start = _start(n, beta, gamma0)
     ts = as_float("ts", ts)
-    if ts.ndim > 1 or not ts.size:
-        raise must("ts", "have shape (t,) or ()", f"of shape {ts.shape}")
+    if is_concrete(ts):
+        fits = jnp.all(jnp.isfinite(ts) & (ts >= 0))
+        require(ts, fits, "ts", "be finite and not negative")
     dtype = jnp.result_type(ts, beta, start)
-    times = jnp.atleast_1d(ts).astype(dtype)
-    tolerance = 1e-12 if jnp.finfo(dtype).bits == 64 else 1e-6
-    sol: Any = solve(
-        _rate_sa if normalized else _rate_usa,
-        start.astype(dtype),
-        jnp.stack([jnp.asarray(float(n)), beta]).astype(dtype),
-        t1=times[-1],
-        ts=times,
-        solver=dfx.Dopri8(),
-        rtol=tolerance,
-        atol=tolerance,
-        max_steps=100_000,
-    )
-    return sol.ys.reshape(ts.shape)
+    times, beta, start = (each.astype(dtype) for each in (ts, beta, start))
+    one = lambda t: _logistic_at(t, start, n, beta, normalized)
+    w = jax.vmap(one)(times.reshape(-1)).reshape(times.shape)
+    return np.log(n) - jnp.logaddexp(w, np.log(n - 1))
 
 
 def equiangular_time(
@@ -134,10 +131,11 @@ def equiangular_time(
     """
     n, beta, start = _start(n, beta, gamma0)
     gamma = as_float("gamma", gamma)
+    end = _logistic(gamma, n)
     if is_concrete(gamma, start):
-        fits = (gamma < 1) & (gamma >= -jnp.expm1(start))
+        fits = (gamma < 1) & (end >= start)
         require(gamma, fits, "gamma", "lie between gamma0 and 1")
-    return _time(jnp.log1p(-gamma), start, n, beta, normalized)
+    return _time(end, start, n, beta, normalized)
 
 
 def phase_curve(
@@ -171,23 +169,19 @@ def phase_curve(
     t, delta = as_float("t", t), as_float("delta", delta)
     if is_concrete(delta):
         require(delta, (delta > 0) & (delta < 1), "delta", "lie between 0 and 1")
-    end, start = jnp.log(delta), jnp.zeros_like(delta)
+    end, start = jnp.log(n - (n - 1) * delta) - jnp.log(delta), jnp.zeros_like(delta)
     first = _time(end, start, n, jnp.zeros_like(delta), True)
     if is_concrete(t, first):
-        rule = f"be at least {float(first):.6g}, when beta = 0 has met"
-        require(t, t >= first, "t", rule)
+        rule = f"be finite, and at least {float(first):.6g}, when beta = 0 has met"
+        require(t, jnp.isfinite(t) & (t >= first), "t", rule)
 
     def one(t):
-        late = lambda log_beta, _: (
+        late = lambda log_beta: (
             jnp.log(_time(end, start, n, jnp.exp(log_beta), True)) - jnp.log(t)
         )
-        eps = float(jnp.finfo(t.dtype).eps)
         # For large beta the time is beyond e^(beta - log(2 n)): an upper bound.
         upper = jnp.log(jnp.log(t) + jnp.log(8.0 * n) + 1)
-        solver = optx.Bisection(rtol=8 * eps, atol=8 * eps, flip=False)
-        options = {"lower": jnp.asarray(-40.0, t.dtype), "upper": upper.astype(t.dtype)}
-        root = optx.root_find(late, solver, jnp.zeros_like(t), options=options)
-        return jnp.exp(root.value)
+        return jnp.exp(_increasing_root(late, jnp.full_like(t, -40.0), upper))
 
     flat = jnp.reshape(t, (-1,))
     return jax.vmap(one)(flat).reshape(t.shape)
@@ -200,40 +194,81 @@ def _tokens(n: Any) -> int:
 
 
 def _start(n: Any, beta: Any, gamma0: Any) -> tuple[int, Array, Array]:
-    """n, beta and log(1 - gamma0), checked."""
+    """n, beta and the start in the variable w, checked."""
     n = _tokens(n)
     beta, gamma0 = as_float("beta", beta), as_float("gamma0", gamma0)
     for name, value in (("beta", beta), ("gamma0", gamma0)):
         if value.ndim:
             raise must(name, "be a scalar", f"of shape {value.shape}")
+    if is_concrete(beta):
+        require(beta, jnp.isfinite(beta), "beta", "be finite")
     if is_concrete(gamma0):
         fits = (gamma0 > -1 / (n - 1)) & (gamma0 < 1)
         require(
             gamma0, fits, "gamma0", f"lie between -1/(n - 1) = {-1 / (n - 1):g} and 1"
         )
-    return n, beta, jnp.log1p(-gamma0)
+    return n, beta, _logistic(gamma0, n)
 
 
-def _rate_sa(t, s, args):
-    n, beta = args
-    gap = jnp.exp(s)
-    return -2 * (n - (n - 1) * gap) / (jnp.exp(beta * gap) + n - 1)
+def _logistic(gamma, n):
+    return jnp.log1p((n - 1) * gamma) - jnp.log1p(-gamma)
 
 
-def _rate_usa(t, s, args):
-    n, beta = args
-    gap = jnp.exp(s)
-    return -2 / n * jnp.exp(beta * (1 - gap)) * (n - (n - 1) * gap)
-
-
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(200)
+# Sixteen panels of 24 nodes: the integrand has its poles at a distance of pi.
+_PANELS = 16
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+_NODES = ((_NODES + 1) / 2 + np.arange(_PANELS)[:, None]).ravel() / _PANELS
+_WEIGHTS = np.tile(_WEIGHTS, _PANELS) / (2 * _PANELS)
 
 
 def _time(end, start, n, beta, normalized):
-    """The integral of ds / (ds/dt) from start to end: smooth, so Gauss's rule."""
+    r"""The time from w = start to w = end.
+
+    $$2t = w - w_0 + \frac1n \int_{w_0}^w (e^{\beta (1 - \gamma)} - 1)\, dw
+      \ \text{(SA)}$$
+
+    with $1 - \gamma = n / (e^w + n - 1)$; USA: without 1/n, and divided by $e^\beta$.
+    """
     dtype = jnp.result_type(end, start, beta)
     nodes, weights = jnp.asarray(_NODES, dtype), jnp.asarray(_WEIGHTS, dtype)
-    middle, half = (start + end) / 2, (end - start) / 2
-    s = middle + half * nodes
-    rate = (_rate_sa if normalized else _rate_usa)(0.0, s, (float(n), beta))
-    return half * jnp.sum(weights / rate)
+    # From there on the integrand is below rounding.
+    last = np.log(n) + 40 + jnp.log1p(jnp.abs(beta))
+    stop = jnp.maximum(jnp.minimum(end, last), start)
+    w = start + (stop - start) * nodes
+    gap = jnp.exp(np.log(n) - jnp.logaddexp(w, np.log(n - 1)))
+    excess = (stop - start) * jnp.sum(weights * jnp.expm1(beta * gap))
+    if normalized:
+        return (end - start + excess / n) / 2
+    return jnp.exp(-beta) * (end - start + excess) / 2
+
+
+def _logistic_at(t, start, n, beta, normalized):
+    """The w at time t: its rate lies between those at the start and at consensus."""
+    gap = jnp.exp(np.log(n) - jnp.logaddexp(start, np.log(n - 1)))
+    if normalized:
+        first, last = 2 * n / (jnp.exp(beta * gap) + n - 1), jnp.full_like(beta, 2.0)
+    else:
+        first, last = 2 * jnp.exp(beta * (1 - gap)), 2 * jnp.exp(beta)
+    lower = start + t * jnp.minimum(first, last)
+    upper = start + t * jnp.maximum(first, last)
+    late = lambda w: _time(w, start, n, beta, normalized) - t
+    return _increasing_root(late, lower, upper)
+
+
+def _increasing_root(function, lower, upper) -> Array:
+    """The root of an increasing function, by bisection, with implicit derivatives."""
+    lower, upper = jax.lax.stop_gradient((lower, upper))
+
+    def bisect(function, _):
+        def halve(_, bracket):
+            low, high = bracket
+            middle = (low + high) / 2
+            late = function(middle) > 0
+            return jnp.where(late, low, middle), jnp.where(late, middle, high)
+
+        # Halvings beyond the digits of the dtype change nothing.
+        low, high = jax.lax.fori_loop(0, 80, halve, (lower, upper))
+        return (low + high) / 2
+
+    linear = lambda slope, y: y / slope(jnp.ones_like(y))
+    return jax.lax.custom_root(function, lower, bisect, linear)

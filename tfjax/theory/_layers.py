@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-from .._core import as_float, is_concrete, require
+from .._core import as_float, check_shape, is_concrete, require
 from ..fields import AbstractNormalization
 from ..integrate import solve
 
@@ -45,8 +45,9 @@ def long_context_cosine(
     if is_concrete(n, rho):
         require(n, jnp.all(n >= 2), "n", "be at least 2")
         require(rho, jnp.all((rho >= 0) & (rho < 1)), "rho", "lie in [0, 1)")
-    # Weight on itself over weight on another: e^(beta (1 - rho)).
-    other = 1 / (n ** (scale * (1 - rho)) + n - 1)
+    # Weight on itself over weight on another: e^(beta (1 - rho)), which may overflow.
+    ratio = scale * (1 - rho) * jnp.log(n)
+    other = jnp.exp(-jnp.logaddexp(ratio, jnp.log(n - 1)))
     own = 1 - (n - 1) * other
     excess = own - other  # y_i = excess x_i + other * sum of all
     total = 1 + (n - 1) * rho  # <x_i, sum of all>
@@ -109,7 +110,7 @@ def normalized_log_variance(
 
     **Returns:** $\log \mathrm{Var}(t) - \log \mathrm{Var}(0)$, of shape (t,).
 
-    **Raises:** ValueError where `ts` is not increasing.
+    **Raises:** ValueError where `ts` is of another shape or not increasing.
 
     !!! example
 
@@ -122,6 +123,7 @@ def normalized_log_variance(
     Source: arXiv 2510.22026, table 1.
     """
     ts = as_float("ts", ts)
+    check_shape("ts", ts, 1, "(t,)")
     radius = as_float("radius", radius).astype(ts.dtype)
     tolerance = 1e-10 if jnp.finfo(ts.dtype).bits == 64 else 1e-6
     sol: Any = solve(

@@ -37,15 +37,15 @@ def metastability(
     **Arguments:**
 
     - `n`: the number of tokens.
-    - `alpha`: the largest inner product between points of different caps of size 2ε.
-    - `epsilon`: the size of the caps: `<x, centre> >= 1 - epsilon`.
+    - `alpha`: the largest inner product between points of different caps of size 2ε,
+      from -1 to below 1.
+    - `epsilon`: the size of the caps, `<x, centre> >= 1 - epsilon`, between 0 and 1.
     - `beta`: inverse temperature, above 1.
-    - `rate`: λ, how tightly a cap is to have gathered.
+    - `rate`: λ, how tightly a cap is to have gathered, positive.
 
     **Returns:** `Metastability(margin, gathered, escape)`: the margin, $T_1$ and $T_2$.
 
-    **Raises:** ValueError where n is not positive, `epsilon` not positive or `beta` not
-    above 1.
+    **Raises:** ValueError where an argument lies outside.
 
     !!! example
 
@@ -59,9 +59,14 @@ def metastability(
     n = count("n", n)
     alpha, epsilon = as_float("alpha", alpha), as_float("epsilon", epsilon)
     beta, rate = as_float("beta", beta), as_float("rate", rate)
-    if is_concrete(epsilon, beta):
-        require(epsilon, epsilon > 0, "epsilon", "be positive")
-        require(beta, beta > 1, "beta", "be above 1")
+    if is_concrete(alpha, epsilon, beta, rate):
+        require(alpha, (alpha >= -1) & (alpha < 1), "alpha", "lie in [-1, 1)")
+        fits = (epsilon > 0) & (epsilon < 1)
+        require(epsilon, fits, "epsilon", "lie between 0 and 1")
+        fits = (beta > 1) & jnp.isfinite(beta)
+        require(beta, fits, "beta", "be finite, and above 1")
+        fits = (rate > 0) & jnp.isfinite(rate)
+        require(rate, fits, "rate", "be finite and positive")
     margin = 1 - alpha - 8 * epsilon - jnp.log(2 * n**2 / epsilon) / beta
     gathered = 2 * n * jnp.exp(8 * epsilon * beta)
     gathered = gathered + jnp.e * n * rate * beta**2 / (beta - 1)

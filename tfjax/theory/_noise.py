@@ -6,7 +6,13 @@ import optimistix as optx
 from jaxtyping import Array, ArrayLike, Float
 
 from .._core import as_float, count, is_concrete, require
-from ._gegenbauer import check_dimension, exponential_mean, scaled_funk_hecke
+from ._gegenbauer import (
+    LARGEST_BETA,
+    check_beta,
+    check_dimension,
+    log_exponential_mean,
+    log_funk_hecke,
+)
 
 
 def critical_noise(
@@ -47,12 +53,9 @@ def critical_noise(
     k = count("k", k)
     check_dimension(d)
     beta = as_float("beta", beta)
-    if is_concrete(beta):
-        require(beta, jnp.all(beta >= 0), "beta", "not be negative")
-    noise = 0.5 * (beta / 2) ** (k - 1) * scaled_funk_hecke(k, d, beta)
-    if normalized:
-        return noise / exponential_mean(d / 2 - 1, beta)
-    return noise * jnp.exp(beta)
+    check_beta(beta, scaled=normalized)
+    rest = -log_exponential_mean(d / 2 - 1, beta) if normalized else beta
+    return 0.5 * (beta / 2) ** (k - 1) * jnp.exp(log_funk_hecke(k, d, beta) + rest)
 
 
 def tricritical_beta(d: int = 2) -> float:
@@ -84,7 +87,7 @@ def tricritical_beta(d: int = 2) -> float:
 
     def gap(beta, _):
         # lambda_k = (beta/2)^k times what the function returns, and e^beta.
-        ratio = scaled_funk_hecke(2, d, beta) / scaled_funk_hecke(1, d, beta)
+        ratio = jnp.exp(log_funk_hecke(2, d, beta) - log_funk_hecke(1, d, beta))
         return beta / 2 * ratio * d - 1
 
     eps = float(jnp.finfo(jnp.zeros(()).dtype).eps)
@@ -110,12 +113,12 @@ def noisy_kuramoto_order(
 
     **Arguments:**
 
-    - `diffusivity`: D, positive, of $dx = \text{drift}\, dt + \sqrt{2D}\, dW$.
+    - `diffusivity`: D, of $dx = \text{drift}\, dt + \sqrt{2D}\, dW$, at least 0.0002.
     - `d`: the dimension of the space around the sphere, at least 2: the circle.
 
     **Returns:** r between 0 and 1, in the shape of D.
 
-    **Raises:** ValueError where D is not positive, or d lies outside.
+    **Raises:** ValueError where D or d lies outside.
 
     !!! example
 
@@ -129,8 +132,10 @@ def noisy_kuramoto_order(
     check_dimension(d)
     diffusivity = as_float("diffusivity", diffusivity)
     if is_concrete(diffusivity):
-        fits = jnp.all(diffusivity > 0)
-        require(diffusivity, fits, "diffusivity", "be positive")
+        least = 1 / LARGEST_BETA
+        fits = jnp.all((diffusivity >= least) & jnp.isfinite(diffusivity))
+        rule = f"be finite, and at least {least:g}"
+        require(diffusivity, fits, "diffusivity", rule)
 
     def one(noise):
         eps = float(jnp.finfo(noise.dtype).eps)
@@ -138,8 +143,9 @@ def noisy_kuramoto_order(
         def excess(r, noise):
             # The ratio of Bessel functions over r, less 1, has no root at r = 0.
             z = r / noise
-            ratio = exponential_mean(d / 2, z) / exponential_mean(d / 2 - 1, z)
-            return ratio / (d * noise) - 1
+            orders = (d / 2, d / 2 - 1)
+            upper, lower = (log_exponential_mean(order, z) for order in orders)
+            return jnp.exp(upper - lower) / (d * noise) - 1
 
         solver = optx.Bisection(rtol=8 * eps, atol=8 * eps)
         options = {"lower": jnp.full_like(noise, eps), "upper": jnp.ones_like(noise)}

@@ -4,7 +4,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
 from .._core import as_float, count, is_concrete, require
-from ._gegenbauer import check_dimension, exponential_mean, scaled_funk_hecke
+from ._gegenbauer import (
+    check_beta,
+    check_dimension,
+    log_exponential_mean,
+    log_funk_hecke,
+)
 
 
 def uniform_energy(
@@ -37,7 +42,7 @@ def uniform_energy(
     """
     check_dimension(d)
     beta = _positive(beta)
-    return jnp.exp(beta) * exponential_mean(d / 2 - 1, beta) / (2 * beta)
+    return jnp.exp(beta + log_exponential_mean(d / 2 - 1, beta)) / (2 * beta)
 
 
 def dirac_energy(beta: Float[ArrayLike, "..."] | float) -> Float[Array, "..."]:
@@ -126,14 +131,11 @@ def sphere_growth_rate(
     k = count("k", k)
     check_dimension(d)
     beta = as_float("beta", beta)
-    if is_concrete(beta):
-        require(beta, jnp.all(beta >= 0), "beta", "not be negative")
+    check_beta(beta, scaled=normalized)
     # (beta/2)^k / beta, finite at beta = 0.
     scale = 0.5 * (beta / 2) ** (k - 1)
-    rate = k * (k + d - 2) * scale * scaled_funk_hecke(k, d, beta)
-    if normalized:
-        return rate / exponential_mean(d / 2 - 1, beta)
-    return rate * jnp.exp(beta)
+    rest = -log_exponential_mean(d / 2 - 1, beta) if normalized else beta
+    return k * (k + d - 2) * scale * jnp.exp(log_funk_hecke(k, d, beta) + rest)
 
 
 def _positive(beta):

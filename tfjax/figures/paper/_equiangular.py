@@ -64,7 +64,7 @@ def equiangular(
     for (n, beta, gamma), time in _TABLE.items():
         found = equiangular_time(gamma, n, beta)
         claim = f"SA, n = {n}, beta = {beta:g}: gamma reaches {gamma:g} at t ="
-        rows.append(near(claim, found, time, 1e-4 * max(1.0, time)))
+        rows.append(near(claim, found, time, 1e-4))
     rows += _two_tokens(right)
     return Report(rows, figure, data)
 

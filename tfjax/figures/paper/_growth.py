@@ -10,6 +10,7 @@ from ...fields import (
     unnormalized_circle_attention,
 )
 from ...integrate import solve
+from ...meanfield import MeanFieldParams, circle_continuity, circle_modes
 from ...theory import circle_growth_rate
 from .._base import PALETTE, new_figure, style
 from ._base import Progress, Report, Row, below, near, quiet
@@ -29,7 +30,8 @@ def growth(*, seed: int = 0, quick: bool = False, progress: Progress = quiet) ->
     - `quick`: makes no difference: the whole takes seconds.
     - `progress`: is called with the fraction that is done.
 
-    **Returns:** a report: the rates against Bessel functions, and against particles.
+    **Returns:** a report: the rates against Bessel functions, against the equation for
+    the density, and against particles.
 
     Source: arXiv 2410.23228.
     """
@@ -45,11 +47,21 @@ def growth(*, seed: int = 0, quick: bool = False, progress: Progress = quiet) ->
         worst = max(worst, float(np.abs(rates / exact - 1).max()))
         found = int(waves[rates.argmax()])
         rows.append(near(f"beta = {beta:g}: fastest wave", found, float(fastest), 0.0))
-        shown = rates / rates.max()
-        left.plot(waves, shown, "o-", color=PALETTE[c], label=f"β = {beta:g}")
+        measured = _of_a_density(beta, waves, rates.max())
+        claim = f"beta = {beta:g}, density: fastest wave"
+        rows.append(near(claim, waves[measured.argmax()], float(fastest), 0.0))
+        quick_ones = rates > 0.01 * rates.max()
+        error = np.abs(measured / rates - 1)[quick_ones].max()
+        claim = f"beta = {beta:g}, density: rates, relative, off by at most"
+        rows.append(below(claim, error, 1e-3))
+        colour = PALETTE[c]
+        left.plot(waves, rates / rates.max(), color=colour, label=f"β = {beta:g}")
+        left.plot(waves, measured / rates.max(), "o", color=colour, markersize=4)
         data[f"rate, beta = {beta:g}"] = rates
+        data[f"rate of the density, beta = {beta:g}"] = measured
     rows.append(below("rates from Bessel functions, relative, at most", worst, 1e-10))
     left.set(xlabel="wave k", ylabel="rate over the largest")
+    left.set_title("formula, and waves of a density (dots)", fontsize=9)
     left.legend(frameon=False, fontsize=8)
     progress(0.3)
     for c, ((beta, k), value) in enumerate(_PARTICLES.items()):
@@ -72,9 +84,25 @@ def growth(*, seed: int = 0, quick: bool = False, progress: Progress = quiet) ->
     )
     right.semilogy(ts * exact, size, ":", color=PALETTE[2], label="SA, β = 5, k = 3")
     right.set(xlabel="time times σ_k", ylabel="size of the wave")
-    right.set_title("256 particles with a small wave", fontsize=9)
+    right.set_title("256 particles with a small wave: one line", fontsize=9)
     right.legend(frameon=False, fontsize=8)
     return Report(rows, figure, data)
+
+
+def _of_a_density(beta, waves, fastest) -> np.ndarray:
+    """The rates of small waves on the uniform density, along its equation (USA)."""
+    angles = 2 * np.pi * np.arange(128) / 128
+    bumps = 1e-6 * np.cos(np.outer(waves, angles)).sum(axis=0)
+    sol = solve(
+        circle_continuity,
+        jnp.asarray((1 + bumps) / (2 * np.pi)),
+        MeanFieldParams(beta),
+        t1=1.0 / fastest,
+        rtol=1e-10,
+        atol=1e-14,
+    )
+    grown = np.real(circle_modes(jnp.asarray(sol.ys)[-1]))[waves]
+    return np.log(grown / 0.5e-6) * fastest
 
 
 def _run(field, beta, k, rate) -> tuple[np.ndarray, np.ndarray]:

@@ -131,7 +131,8 @@ def _rates(key, axes, quick) -> tuple[list[Row], dict[str, np.ndarray]]:
         if quick and (n, d) != (8, 16):
             continue
         expected = 1.0 if field is self_attention else float(np.exp(beta))
-        ts = np.linspace(0.0, 40.0 / expected, 401)
+        # A start may rest in clusters for long before they gather.
+        ts = np.linspace(0.0, 400.0 / expected, 2001)
         sol = solve(
             field,
             Sphere(d).random(jax.random.fold_in(key, 90 + k), (n,)),

@@ -64,7 +64,7 @@ def landscape(
     axes = style(figure.subplots())
     for k, n in enumerate(n for n in sizes if n not in (7, 9, 10, 11)):
         axes.plot(betas, top[n], color=PALETTE[k], label=f"n = {n}")
-    axes.set_yscale("symlog", linthresh=1e-2)
+    axes.set_yscale("symlog", linthresh=1e-4)
     axes.set(xlabel="inverse temperature β", ylabel="largest eigenvalue of n Hess E")
     axes.set_title("regular n-gons: above 0 is a strict saddle", fontsize=9)
     axes.legend(frameon=False, fontsize=8, ncols=2)

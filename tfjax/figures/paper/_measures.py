@@ -32,6 +32,8 @@ def close_share(t: Any, x: Float[Array, "n d"], args: Any) -> Float[Array, ""]:
 def decay_rate(ts: np.ndarray, diameter: np.ndarray) -> float:
     """The decay between 1e-3 and 1e-6: close enough to be linear, far from rounding."""
     late = (diameter < 1e-3) & (diameter > 1e-6)
+    if late.sum() < 4:
+        return float("nan")  # no claim about it holds
     return -float(np.polyfit(ts[late], np.log(diameter[late]), 1)[0])
 
 

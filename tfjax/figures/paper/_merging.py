@@ -143,4 +143,6 @@ def _draw(axes, ts, xs, labels) -> None:
     axes.axhline(_CLOSE, color=RED, linewidth=0.6, linestyle=":")
     log_time(axes, ts)
     axes.set(ylabel="inner products of pairs")
-    axes.set_title(f"{_N} tokens, d = 3, β = {_BETA:g}", fontsize=9)
+    axes.set_title(
+        f"{_N} tokens, β = {_BETA:g}; coloured: one cluster at t = 20", fontsize=9
+    )

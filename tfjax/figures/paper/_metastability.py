@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
+import scipy.optimize
 
 from ...diagnostics import energy_along, energy_staircase
 from ...fields import AttentionParams, self_attention
@@ -14,7 +15,7 @@ from ...geometry import Sphere
 from ...integrate import solve
 from ...theory import dirac_energy, equiangular_time, metastability as bounds
 from .._base import BLUE, GREY, PALETTE, RED, log_time, new_figure, style
-from ._base import Progress, Report, Row, above, below, near, quiet
+from ._base import Progress, Report, Row, above, below, near, quiet, reported
 from ._measures import FIVE_ANGLES, circle_points
 
 
@@ -79,6 +80,11 @@ def _staircase(x0, axes) -> tuple[np.ndarray, np.ndarray, list[Row]]:
     )
     xs = np.asarray(sol.ys)
     energies = np.asarray(energy_along(xs, 4.0) / dirac_energy(4.0))
+    dense = dfx.SaveAt(dense=True)
+    early = solve(
+        self_attention, x0, args, t1=6.0, saveat=dense, manifold=Sphere(2), **_PRECISE
+    )
+    path = jax.jit(lambda t: early.evaluate(t))
     rows = []
     for time, value in ((5.0, 0.51931), (20.0, 0.52033), (100.0, 0.52040)):
         found = energies[np.argmin(np.abs(ts - time))]
@@ -88,7 +94,14 @@ def _staircase(x0, axes) -> tuple[np.ndarray, np.ndarray, list[Row]]:
     joined = np.einsum("tid,tjd->tij", xs, xs) > 0.999
     for (i, j), time in _MERGES.items():
         found = ts[np.argmax(joined[:, i, j])]
-        rows.append(near(f"tokens {i} and {j} meet at t =", found, time, 0.051))
+        claim = (
+            f"tokens {i} and {j}: first time on a grid of 0.05 at which they have met"
+        )
+        rows.append(near(claim, found, time, 1e-9))
+        product = lambda t, i=i, j=j: float(path(t)[i] @ path(t)[j]) - 0.999
+        exact = scipy.optimize.brentq(product, 0.0, 6.0, xtol=1e-10)
+        text = f"{time:g}, elsewhere, of that grid"
+        rows.append(reported(f"tokens {i} and {j} meet at t =", exact, text))
     # From t = 1 on: in log time the start, too, is a step.
     plateaus = energy_staircase(ts[ts >= 1], energies[ts >= 1])
     levels = [plateau.level for plateau in plateaus]

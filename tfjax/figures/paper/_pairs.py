@@ -146,7 +146,8 @@ def _draw_histogram(axes, ts, histogram, beta, d) -> None:
     style(axes).pcolormesh(ts, middle, histogram.T, **options)
     if d > 3:
         gamma = np.asarray(equiangular(ts, _N, beta))
-        axes.plot(ts, gamma, color=PALETTE[5], linewidth=1.2)
+        axes.plot(ts, gamma, color=PALETTE[5], linewidth=1.2, label="γ(t)")
+        axes.legend(frameon=False, fontsize=8, loc="lower right")
     axes.set_title(f"d = {d}, β = {beta:g}", fontsize=9)
     axes.set(ylim=(-1, 1))
 

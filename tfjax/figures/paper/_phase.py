@@ -88,6 +88,7 @@ def phase_diagrams(
         data[f"share, d = {d}"] = share
         _panel(axes, ts, betas, share, d)
         progress((k + 1) / (len(dimensions) + 1))
+    panels.flat[0].legend(fontsize=7, loc="upper right")
     mesh = panels.flat[0].collections[0]
     figure.colorbar(mesh, ax=panels, label="share of pairs above 0.999")
     for axes in np.atleast_2d(panels)[-1]:
@@ -126,5 +127,5 @@ def _panel(axes, ts, betas, share, d):
     draw_share(axes, ts, betas, share)
     late = np.linspace(5.2, 30.0, 120)
     curve = np.asarray(phase_curve(late, _N, 1 - CLOSE))
-    axes.plot(late, curve, color=RED, linewidth=1.8)
+    axes.plot(late, curve, color=RED, linewidth=1.8, label="Γ, d → ∞")
     axes.set(title=f"d = {d}", ylim=(betas[0], betas[-1]))

@@ -13,7 +13,7 @@ from ...geometry import Sphere
 from ...integrate import solve
 from ...theory import dirac_energy
 from .._base import BLUE, GREY, PALETTE, RED, new_figure, style
-from ._base import Progress, Report, Row, below, near, quiet, reported
+from ._base import Progress, Report, Row, below, near, quiet
 from ._measures import FIVE_ANGLES, circle_points, close_share
 from ._shares import share_along, uniform_starts
 
@@ -160,8 +160,8 @@ def _pairs(seed, draws, quick, axes) -> tuple[list[Row], dict[str, np.ndarray]]:
             text.format(projected, 15), at(projected, 15.0).mean(), 0.726, 0.05 + wider
         ),
         below(text.format(added, 15), at(added, 15.0).mean(), 0.5),
-        reported(
-            text.format(f"{added}, i = j included", 15), with_self, "0.22 to 0.26"
+        near(
+            text.format(f"{added}, i = j included", 15), with_self, 0.24, 0.05 + wider
         ),
         near(
             text.format(added, "15 (1 + h)"),

@@ -156,3 +156,4 @@ def _draw(panels, ts, betas, redrawn: _Found, fixed: _Found, full) -> None:
     )
     for axes, (values, options) in zip(panels, shown, strict=True):
         style(axes).pcolormesh(ts, betas, values, shading="nearest", **options)
+        axes.set(xlim=(ts[0], ts[-1]), ylim=(betas[0], betas[-1]))

@@ -90,7 +90,7 @@ def _limit_rows(name: str, ends: np.ndarray) -> list[Row]:
         claim = "V = I: limits are this far inside their convex hull, at most"
         counts = [len(_distinct(z, 1e-3)) for z in ends]
         return [
-            below(claim, max(inside), 1e-5),
+            below(claim, max(inside), 1e-6),
             within("V = I: most limit points of twenty tokens", max(counts), 2, 6),
         ]
     lines = max(len(_distinct(z[:, :1], 1e-3)) for z in ends)

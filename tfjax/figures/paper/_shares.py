@@ -56,7 +56,10 @@ def share_along(
 def draw_share(axes: Axes, ts: np.ndarray, betas: np.ndarray, share: np.ndarray):
     """A panel: the share over time and inverse temperature."""
     options = {"cmap": "viridis", "vmin": 0, "vmax": 1, "shading": "nearest"}
-    return style(axes).pcolormesh(ts, betas, share, **options)
+    mesh = style(axes).pcolormesh(ts, betas, share, **options)
+    # Without the outer halves of the first and the last cell.
+    axes.set(xlim=(ts[0], ts[-1]), ylim=(betas[0], betas[-1]))
+    return mesh
 
 
 def half_times(ts: np.ndarray, share: np.ndarray) -> np.ndarray:

@@ -53,8 +53,10 @@ def unnormalized(
         share = shares.reshape(betas.size, drawn, ts.size).mean(axis=1)
         data[f"share, d = {d}"] = share
         draw_share(axes, ts, betas, share)
-        axes.plot(curve, betas, color=RED, linewidth=1.8)
+        axes.plot(curve, betas, color=RED, linewidth=1.8, label="Γ, d → ∞")
         axes.set(title=f"d = {d}", xlim=(0, _END), ylim=(betas[0], betas[-1]))
+        if axes is panels.flat[0]:
+            axes.legend(fontsize=7, loc="upper right")
         if d >= 128:
             rows += _times(d, betas, half_times(ts, share), curve)
         claim = f"d = {d}, beta = {betas[-1]:g}: share of pairs at t = {_END:g}"
