@@ -145,6 +145,9 @@ def phase_curve(
 
     Below the curve random tokens of a high dimension have met by time t, above it they
     have not: $\Gamma_{\infty,\delta} = \{(t, \beta) : \gamma_\beta(t) = 1 - \delta\}$.
+    (The paper's $\Gamma_{d,\delta}$ for finite d asks for a probability of
+    $1 - 2 n^2 d^{-1/64}$, which is negative in any dimension within reach; the
+    experiment `phase-diagrams` shows the probability itself.)
 
     **Arguments:**
 
