@@ -8,6 +8,8 @@
 - `reverse_mode`, `forward_mode`, `second_order`: how a solve is differentiated.
 - `reduce_to_span(x)`: few tokens of many dimensions, in their span.
 - `Projected(solver, manifold)`: any diffrax solver, kept on a manifold.
+- `Leapfrog`, `Yoshida4`, `Yoshida6`: symplectic solvers of separable Hamiltonians.
+- `ImplicitMidpoint`, `TaoLeapfrog`: symplectic solvers of every Hamiltonian.
 """
 
 from ._adjoints import (
@@ -21,8 +23,15 @@ from ._events import (
     one_cluster as one_cluster,
     steady_state as steady_state,
 )
+from ._leapfrog import (
+    Leapfrog as Leapfrog,
+    Yoshida4 as Yoshida4,
+    Yoshida6 as Yoshida6,
+)
+from ._midpoint import ImplicitMidpoint as ImplicitMidpoint
 from ._projected import Projected as Projected
 from ._saved import saved as saved
 from ._sde import solve_sde as solve_sde
 from ._solve import solve as solve
 from ._span import reduce_to_span as reduce_to_span
+from ._tao import TaoLeapfrog as TaoLeapfrog

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from .._core import as_float, count, is_concrete, must
 from ..geometry import AbstractManifold
+from ._phase_space import AbstractSymplectic, backsolve
 from ._projected import Projected
 
 
@@ -127,6 +128,9 @@ def make_plan(
     if isinstance(adjoint, dfx.BacksolveAdjoint) and manifold is not None:
         rule = "not be BacksolveAdjoint with a manifold, since it leaves the manifold"
         raise must("adjoint", rule, "BacksolveAdjoint; use RecursiveCheckpointAdjoint")
+    if isinstance(adjoint, dfx.BacksolveAdjoint):
+        if isinstance(solver, AbstractSymplectic):
+            raise backsolve(type(solver).__name__)
     if throw:
         t0 = _traced("t0", t0, jnp.isfinite, "be finite")
         t1 = _traced("t1", t1, jnp.isfinite, "be finite")

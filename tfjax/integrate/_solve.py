@@ -282,6 +282,10 @@ class _Shaped(eqx.Module):
 
     field: Any
 
+    @property
+    def separable(self):
+        return getattr(self.field, "separable", None)
+
     def __call__(self, t, y, args=None):
         return _velocity(self.field, t, y, args)
 
