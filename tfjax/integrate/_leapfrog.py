@@ -1,7 +1,6 @@
 """Explicit symplectic solvers of separable Hamiltonians: compositions of leapfrog."""
 
 import abc
-from typing import Any
 
 import diffrax as dfx
 import jax
@@ -146,7 +145,7 @@ class Yoshida6(_Composition):
 
     Source: H. Yoshida, Construction of higher order symplectic integrators, Physics
     Letters A 150 (1990), table 1, solution A; digits of E. Hairer, C. Lubich,
-    G. Wanner, Geometric Numerical Integration, equation (V.3.11).
+    G. Wanner, Geometric Numerical Integration, section V.3.2.
     """
 
     def order(self, terms):

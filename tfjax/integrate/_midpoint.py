@@ -44,7 +44,7 @@ class ImplicitMidpoint(AbstractSymplectic):
         True
 
     Source: E. Hairer, C. Lubich, G. Wanner, Geometric Numerical Integration,
-    theorems VI.4.2 and IV.2.1.
+    sections IV.2 and VI.4.
     """
 
     root_finder: optx.AbstractRootFinder | None = None

@@ -1,4 +1,4 @@
-"""What solvers of Hamilton's equations share: the pair (q, p) and who depends on whom."""
+"""What the solvers of Hamilton's equations share, and which fields are separable."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar

@@ -62,7 +62,7 @@ class TaoLeapfrog(AbstractSymplectic):
         True
 
     Source: M. Tao, Explicit symplectic approximation of nonseparable Hamiltonians,
-    Physical Review E 94 (2016), equations (1) to (3).
+    Physical Review E 94 (2016), section II.
     """
 
     omega: Float[Array, "..."] = eqx.field(default=20.0, converter=_omega)
@@ -91,7 +91,7 @@ class TaoLeapfrog(AbstractSymplectic):
         return (q, p), None, info, ((x, y), v1), dfx.RESULTS.successful
 
     def _bound(self, h, q, p, x, y):
-        """The flow of the spring: sums rest, differences turn by the angle 2 omega h."""
+        """The flow of the spring: sums rest, differences turn by 2 omega h."""
 
         def parts(q, p, x, y):
             angle = 2 * self.omega.astype(q.dtype) * jnp.asarray(h).astype(q.dtype)
