@@ -57,11 +57,11 @@ def check_term(solver: Any, terms: Any) -> Any:
     """The field of an ODE, or an error that says what the solver does not take."""
     name, term = type(solver).__name__, terms
     while not isinstance(term, dfx.ODETerm) and hasattr(term, "term"):
+        if type(term).__name__ == "AdjointTerm":  # diffrax does not export it
+            raise backsolve(name)
         term = term.term
     if isinstance(term, dfx.ODETerm):
         return term.vector_field
-    if type(term).__name__ == "AdjointTerm":
-        raise backsolve(name)
     raise must("terms", f"be a diffrax.ODETerm for {name}", type(term).__name__)
 
 
@@ -76,7 +76,10 @@ def check_pair(solver: Any, terms: Any, t0: Any, y0: PyTree, args: Any) -> Any:
     field = check_term(solver, terms)
     rule = f"be a pair (q, p) of positions and momenta for {type(solver).__name__}"
     if type(y0) is not tuple or len(y0) != 2:
-        got = f"of shape {jnp.shape(y0)}" if isinstance(y0, jax.Array) else repr(y0)
+        leaves, kind = len(jax.tree.leaves(y0)), type(y0).__name__
+        got = f"a {kind} of {leaves} arrays"
+        if isinstance(y0, jax.Array):
+            got = f"an array of shape {y0.shape}"
         raise must("y0", rule, got)
     shapes = [jax.tree.map(jnp.shape, part) for part in y0]
     if shapes[0] != shapes[1]:
