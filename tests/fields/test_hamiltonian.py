@@ -67,9 +67,10 @@ def test_the_energy_changes_by_the_power_of_the_ports(mass, kind, tol):
     velocity, force = field(jnp.asarray(0.4), (Q, P), push)
     _, rate = jax.jvp(H, (Q, P), (velocity, force))
     v, u = np.asarray(velocity), np.sin(0.4) * np.asarray(P) + np.asarray(push)
-    power = np.sum(v * (u - v @ matrix.T))
-    assert abs(power) > 0.1
-    assert float(rate) == pytest.approx(float(power), rel=50 * tol.identity)
+    power = v * (u - v @ matrix.T)
+    scale = np.sum(np.abs(power))
+    assert scale > 1
+    assert abs(float(rate) - np.sum(power)) < 20 * tol.identity * scale
 
 
 def test_without_ports_the_field_is_orthogonal_to_the_gradient_of_h(tol):

@@ -35,9 +35,10 @@ REVERSIBLE = ("Leapfrog", "Yoshida4", "Yoshida6", "ImplicitMidpoint")
 
 
 def pendulums(t, y, strength):
-    """Two pendulums whose length changes in time: dq/dt = p, dp/dt = -g(t) sin q."""
+    """Two pendulums whose mass and gravity change in time."""
     q, p = y
-    return p, -strength * (1 + 0.3 * jnp.cos(t)) * jnp.sin(q)
+    velocity = (1 + 0.2 * jnp.sin(3 * t)) * p
+    return velocity, -strength * (1 + 0.3 * jnp.cos(t)) * jnp.sin(q)
 
 
 def start(dtype=None):
@@ -194,6 +195,21 @@ def test_going_back_returns_to_the_start(name):
     assert int(back.stats["num_steps"]) == 200
     assert gap(end, start()) > 0.1
     assert gap(jax.tree.map(lambda a: a[-1], back.ys), start()) < 1e-12
+
+
+def test_tao_turns_the_differences_of_the_copies_by_2_omega_h(tol):
+    """Where the velocity is 0 nothing else moves, and the means stay."""
+    term = dfx.ODETerm(lambda t, y, args: jax.tree.map(jnp.zeros_like, y))
+    (q, p), h, omega = start(), jnp.asarray(0.1), 3.0
+    x, y = q + 1, p - 2
+    state = (x, y), (jnp.zeros(2), jnp.zeros(2))
+    args = (term, 0 * h, h, (q, p), None, state, False)
+    (q1, p1), _, _, ((x1, y1), _), _ = TaoLeapfrog(omega).step(*args)
+    np.testing.assert_allclose(q1 + x1, q + x, rtol=0, atol=tol.identity)
+    angle = 2 * omega * 0.1
+    turned = np.exp(-1j * angle) * (-1 + 2j)  # (q - x) + i (p - y)
+    found = np.asarray(q1 - x1) + 1j * np.asarray(p1 - y1)
+    np.testing.assert_allclose(found, turned, rtol=0, atol=10 * tol.identity)
 
 
 @needs_float64

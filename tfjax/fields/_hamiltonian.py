@@ -106,20 +106,8 @@ class _HamiltonianField(eqx.Module):
                 raise must("control", rule, f"one of shape {push.shape}")
             force = force + push.astype(q.dtype)
         if self.damping is not None:
-            force = force - self._drag(velocity)
+            force = force - _drag(self.damping, velocity)
         return velocity.astype(dtype), force.astype(dtype)
-
-    def _drag(self, velocity):
-        damping = self.damping.astype(velocity.dtype)
-        d = velocity.shape[-1] if velocity.ndim else None
-        if damping.shape == (d,):
-            damping = jnp.broadcast_to(damping, velocity.shape)
-        elif damping.shape == (d, d):
-            return matmul(velocity, damping.T)
-        elif damping.ndim:
-            rule = f"be a scalar, or of shape ({d},) or ({d}, {d})"
-            raise must("damping", rule, f"of shape {damping.shape}")
-        return damping * velocity
 
     def _scalar(self, q, p, args):
         more = () if args is None else (args,)
@@ -128,3 +116,17 @@ class _HamiltonianField(eqx.Module):
             got = f"an array of shape {jnp.shape(value)}"
             raise must("hamiltonian", "return a scalar", got)
         return value
+
+
+def _drag(damping, velocity):
+    """D v, with D acting on the last axis."""
+    damping = damping.astype(velocity.dtype)
+    d = velocity.shape[-1] if velocity.ndim else None
+    if damping.shape == (d,):
+        damping = jnp.broadcast_to(damping, velocity.shape)
+    elif damping.shape == (d, d):
+        return matmul(velocity, damping.T)
+    elif damping.ndim:
+        rule = f"be a scalar, or of shape ({d},) or ({d}, {d})"
+        raise must("damping", rule, f"of shape {damping.shape}")
+    return damping * velocity
