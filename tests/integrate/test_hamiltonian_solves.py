@@ -208,7 +208,7 @@ def test_the_gradient_is_the_finite_difference(name):
     assert float(by_q @ way) == pytest.approx(float(expected), rel=1e-8)
 
 
-@every_solver
+@pytest.mark.parametrize("name", ["Yoshida4", "ImplicitMidpoint", "TaoLeapfrog"])
 def test_a_batch_gives_what_each_member_gives_alone(name, tol):
     kwargs = {"t1": 1.0, "dt0": 0.125, "solver": (EXPLICIT | GENERAL)[name]}
     field, q = pendulum(1.3), jnp.stack([pair()[0], 3 * pair()[0]])
@@ -269,9 +269,8 @@ def attracted():
     field = hamiltonian_field(H)
 
     def errors(solver, h, t1=100.0):
-        steps = round(t1 / h)
         saveat = dfx.SaveAt(ts=jnp.linspace(0, t1, 2001))
-        kwargs = {"t1": t1, "dt0": h, "solver": solver, "max_steps": steps + 1}
+        kwargs = {"t1": t1, "dt0": h, "solver": solver, "max_steps": 4096}
         sol = tfjax.solve(field, y0, saveat=saveat, **kwargs)
         error = np.abs(np.asarray(jax.vmap(H)(*sol.ys)) - float(H(*y0)))
         return error[:1000].max(), error[1000:].max()

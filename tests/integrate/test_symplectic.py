@@ -90,7 +90,7 @@ def test_the_order_is_that_of_the_method_between_steps_too(name):
     assert abs(slope(counts, middles) - between) < 0.2, middles
 
 
-@every_solver
+@pytest.mark.parametrize("name", ["Yoshida4", "ImplicitMidpoint", "TaoLeapfrog"])
 def test_a_plain_diffeqsolve_gives_the_same_at_times_and_steps(name, tol):
     solver = SOLVERS[name][0]
     saveat = dfx.SaveAt(

@@ -5,7 +5,8 @@
 - `solve_sde(drift, diffusion, y0, args, t1=..., dt0=..., key=...)`: with noise.
 - `saved(solution)`: which of its records hold data.
 - `one_cluster`, `first_merge`, `steady_state`: events that end a solve.
-- `reverse_mode`, `forward_mode`, `second_order`: how a solve is differentiated.
+- `reverse_mode`, `forward_mode`, `second_order`, `reversible_mode`: how a solve is
+  differentiated.
 - `reduce_to_span(x)`: few tokens of many dimensions, in their span.
 - `Projected(solver, manifold)`: any diffrax solver, kept on a manifold.
 - `Leapfrog`, `Yoshida4`, `Yoshida6`: symplectic solvers of separable Hamiltonians.
@@ -30,6 +31,7 @@ from ._leapfrog import (
 )
 from ._midpoint import ImplicitMidpoint as ImplicitMidpoint
 from ._projected import Projected as Projected
+from ._reversible import reversible_mode as reversible_mode
 from ._saved import saved as saved
 from ._sde import solve_sde as solve_sde
 from ._solve import solve as solve

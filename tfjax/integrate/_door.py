@@ -13,6 +13,7 @@ from .._core import as_float, count, is_concrete, must
 from ..geometry import AbstractManifold
 from ._phase_space import AbstractSymplectic, backsolve
 from ._projected import Projected
+from ._reversible import Reversible, check_reversible
 
 
 class Plan(eqx.Module):
@@ -128,6 +129,8 @@ def make_plan(
     if isinstance(adjoint, dfx.BacksolveAdjoint) and manifold is not None:
         rule = "not be BacksolveAdjoint with a manifold, since it leaves the manifold"
         raise must("adjoint", rule, "BacksolveAdjoint; use RecursiveCheckpointAdjoint")
+    if isinstance(adjoint, Reversible):
+        check_reversible(solver)
     if isinstance(adjoint, dfx.BacksolveAdjoint):
         if isinstance(solver, AbstractSymplectic):
             raise backsolve(type(solver).__name__)
