@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from .._core import must
-from ._phase_space import AbstractSymplectic
+from ._phase_space import AbstractSymplectic, check_term
 from ._tao import TaoLeapfrog
 
 
@@ -70,6 +70,7 @@ class Reversible(dfx.AbstractAdjoint):
     ):
         check_reversible(solver)
         _check(saveat, event, stepsize_controller, init_state, args)
+        terms = _explicit(solver, terms, init_state.tprev, init_state.y, args)
         given = init_state.y, args, terms
         init_state, args, terms = _stopped((init_state, args, terms))
         plain = lambda *args, **more: eqxi.while_loop(*args, kind="lax", **more)
@@ -133,6 +134,18 @@ def _check(saveat, event, controller, init_state, args):
 
 
 _CLOCK = ("t0", "t1", "dt0")
+
+
+def _explicit(solver, terms, t, y, args):
+    """The terms with leaves for all that their field closes over: its gradient too."""
+    field = eqx.filter_closure_convert(check_term(solver, terms), t, y, args)
+
+    def where(term):
+        while not isinstance(term, dfx.ODETerm):
+            term = term.term
+        return term.vector_field
+
+    return eqx.tree_at(where, terms, field)
 
 
 def _stopped(tree):
