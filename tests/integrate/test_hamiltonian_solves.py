@@ -124,6 +124,25 @@ def test_what_declares_itself_is_believed_and_not_traced():
         Leapfrog().init(term, zero, zero + 0.1, pair(), None)
 
 
+def test_a_solve_believes_what_a_field_declares(tol):
+    """The branch mixes q and p for whoever reads the program, but not in truth."""
+
+    class Branched(eqx.Module):
+        separable: bool | None = eqx.field(static=True)
+
+        def __call__(self, t, y, args):
+            same = lambda q, p: (p, -q)
+            return jax.lax.cond(t > 0.5, same, same, *y)
+
+    kwargs = {"t1": 1.0, "dt0": 0.125, "solver": Leapfrog()}
+    declared = tfjax.solve(Branched(True), pair(), **kwargs)
+    plain = tfjax.solve(lambda t, y, args: (y[1], -y[0]), pair(), **kwargs)
+    for a, b in zip(last(declared), last(plain), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=tol.identity)
+    with pytest.raises(ValueError, match="but was Leapfrog"):
+        tfjax.solve(Branched(None), pair(), **kwargs)
+
+
 # --- What else is refused -------------------------------------------------------------
 
 

@@ -90,6 +90,15 @@ def test_the_order_is_that_of_the_method_between_steps_too(name):
     assert abs(slope(counts, middles) - between) < 0.2, middles
 
 
+def test_the_lengths_of_composed_steps_fulfil_their_order_conditions():
+    """sum w = 1; sum w^3 = 0 for order 4; and sum w^5 = 0 for order 6."""
+    for solver, powers in ((Leapfrog(), ()), (Yoshida4(), (3,)), (Yoshida6(), (3, 5))):
+        w = solver.weights()
+        np.testing.assert_array_equal(w, w[::-1])
+        assert abs(np.sum(w) - 1) < 1e-15
+        assert all(abs(np.sum(w**power)) < 2e-15 for power in powers)
+
+
 @pytest.mark.parametrize("name", ["Yoshida4", "ImplicitMidpoint", "TaoLeapfrog"])
 def test_a_plain_diffeqsolve_gives_the_same_at_times_and_steps(name, tol):
     solver = SOLVERS[name][0]
