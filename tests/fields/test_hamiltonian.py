@@ -18,6 +18,7 @@ SHAPE = (4, 3)
 Q, P = random(*SHAPE, seed=1), random(*SHAPE, seed=2)
 DRAG = random(3, 3, seed=3)
 DRAG = DRAG @ DRAG.T
+TWIST = jnp.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
 
 
 def mass_of(q):
@@ -50,7 +51,7 @@ DAMPING = {
     "none": (None, np.zeros((3, 3))),
     "scalar": (0.7, 0.7 * np.eye(3)),
     "diagonal": (np.array([0.1, 0.0, 2.0]), np.diag([0.1, 0.0, 2.0])),
-    "matrix": (DRAG, np.asarray(DRAG)),
+    "matrix": (DRAG + TWIST, np.asarray(DRAG + TWIST)),
 }
 
 
@@ -71,6 +72,15 @@ def test_the_energy_changes_by_the_power_of_the_ports(mass, kind, tol):
     scale = np.sum(np.abs(power))
     assert scale > 1
     assert abs(float(rate) - np.sum(power)) < 20 * tol.identity * scale
+
+
+@pytest.mark.parametrize("kind", DAMPING)
+def test_the_damping_takes_d_times_the_velocity_from_the_force(kind, tol):
+    damping, matrix = DAMPING[kind]
+    H = Hamiltonian(lambda q: 0.5 * jnp.sum(q**2), mass=2.0)
+    dq, dp = hamiltonian_field(H, damping=damping)(0.0, (Q, P))
+    expected = -np.asarray(Q) - np.asarray(dq) @ matrix.T
+    np.testing.assert_allclose(dp, expected, rtol=0, atol=10 * tol.identity)
 
 
 def test_without_ports_the_field_is_orthogonal_to_the_gradient_of_h(tol):
