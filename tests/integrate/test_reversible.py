@@ -127,6 +127,11 @@ def test_what_it_cannot_do_is_refused(options, message):
         end(Q, 1.3, 0.2, reversible_mode(), **options)
 
 
+def test_times_are_refused_not_given_a_gradient_of_zero():
+    with pytest.raises(Exception, match=r"reversible_mode\(\): t0, t1, dt0"):
+        jax.grad(lambda t1: end(Q, 1.3, 0.2, reversible_mode(), t1=t1))(3.0)
+
+
 def test_forward_mode_names_the_adjoint_that_offers_it():
     with pytest.raises(ValueError, match=r"forward_mode\(\).*but was Reversible"):
         jax.jvp(lambda q: end(q, 1.3, 0.2, reversible_mode()), (Q,), (Q,))

@@ -25,8 +25,8 @@ def reversible_mode() -> dfx.AbstractAdjoint:
 
     For [`Leapfrog`][], [`Yoshida4`][], [`Yoshida6`][] and [`ImplicitMidpoint`][], whose
     way back is as exact as its roots, with constant steps, and records at `t1` only.
-    What is differentiated is the state and the parameters, of the field too, not the
-    times.
+    What is differentiated is the state, the parameters, and what the field holds or
+    closes over; for the times it is refused.
 
     **Returns:** a diffrax adjoint, for `solve(adjoint=)` and `diffrax.diffeqsolve`.
 
@@ -86,7 +86,11 @@ class Reversible(dfx.AbstractAdjoint):
             outer_while_loop=plain,
             **kwargs,
         )
-        final_state, clock = _stopped((final_state, [kwargs[k] for k in _CLOCK]))
+        final_state = _stopped(final_state)
+        # An error for whoever asks for what is not computed, in place of zeros.
+        name = "reversible_mode(): t0, t1, dt0 or the solver"
+        clock = [kwargs[k] for k in _CLOCK]
+        clock, solver = eqxi.nondifferentiable((clock, solver), name=name)
         steps = final_state.num_accepted_steps
         y1 = _last_state(given, final_state.y, steps, clock, solver)
         recorded = jax.tree.map(lambda y: y[None], y1)
@@ -104,10 +108,6 @@ def check_reversible(solver: Any) -> None:
             "Yoshida6 or ImplicitMidpoint"
         )
         raise must("adjoint", rule, f"reversible_mode() with {kind.__name__}")
-
-
-def _is_none(x):
-    return x is None
 
 
 _SAVES_STATE = dfx.SubSaveAt(t1=True).fn
