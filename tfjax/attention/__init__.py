@@ -2,6 +2,7 @@
 
 - `attend(q, k, v)`: softmax attention, the mean of the values.
 - `log_weights(q, k)`: logarithms of the softmax weights.
+- `log_sum_exp(q, k)`: the logarithm of what attention divides by.
 - `kernel_sum(q, k, v)`: attention without its normaliser.
 - `attend_hardmax(q, k, v)`: the limit at infinite inverse temperature.
 - `sinkhorn(logits)`, `attend_sinkhorn(q, k, v)`: doubly stochastic weights.
@@ -11,6 +12,7 @@
 
 from ._base import AbstractMask as AbstractMask
 from ._hardmax import attend_hardmax as attend_hardmax
+from ._log_sum_exp import log_sum_exp as log_sum_exp
 from ._masks import (
     Causal as Causal,
     TopK as TopK,

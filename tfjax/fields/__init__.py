@@ -23,6 +23,7 @@ Made of other things:
 
 - `intrinsic_attention(manifold)`: attention by geodesics, on any manifold.
 - `gradient_flow(energy, manifold)`: the flow that raises or lowers an energy.
+- `hamiltonian_field(H)`: Hamilton's equations, with damping and control.
 - `Sum(f, g)`, `Scaled(f, factor)`, `Bound(f, args)`: fields made of fields.
 
 Parameters:
@@ -58,6 +59,7 @@ from ._euclidean import (
     rescaled_attention as rescaled_attention,
 )
 from ._gradient import gradient_flow as gradient_flow
+from ._hamiltonian import hamiltonian_field as hamiltonian_field
 from ._intrinsic import intrinsic_attention as intrinsic_attention
 from ._normalized import (
     NGPT as NGPT,

@@ -5,9 +5,12 @@
 - `solve_sde(drift, diffusion, y0, args, t1=..., dt0=..., key=...)`: with noise.
 - `saved(solution)`: which of its records hold data.
 - `one_cluster`, `first_merge`, `steady_state`: events that end a solve.
-- `reverse_mode`, `forward_mode`, `second_order`: how a solve is differentiated.
+- `reverse_mode`, `forward_mode`, `second_order`, `reversible_mode`: how a solve is
+  differentiated.
 - `reduce_to_span(x)`: few tokens of many dimensions, in their span.
 - `Projected(solver, manifold)`: any diffrax solver, kept on a manifold.
+- `Leapfrog`, `Yoshida4`, `Yoshida6`: symplectic solvers of separable Hamiltonians.
+- `ImplicitMidpoint`, `TaoLeapfrog`: symplectic solvers of every Hamiltonian.
 """
 
 from ._adjoints import (
@@ -21,8 +24,16 @@ from ._events import (
     one_cluster as one_cluster,
     steady_state as steady_state,
 )
+from ._leapfrog import (
+    Leapfrog as Leapfrog,
+    Yoshida4 as Yoshida4,
+    Yoshida6 as Yoshida6,
+)
+from ._midpoint import ImplicitMidpoint as ImplicitMidpoint
 from ._projected import Projected as Projected
+from ._reversible import reversible_mode as reversible_mode
 from ._saved import saved as saved
 from ._sde import solve_sde as solve_sde
 from ._solve import solve as solve
 from ._span import reduce_to_span as reduce_to_span
+from ._tao import TaoLeapfrog as TaoLeapfrog

@@ -13,6 +13,7 @@ import jax
 from .._core import count, must
 from ._door import Plan
 from ._modes import Refused
+from ._reversible import Reversible
 
 
 def reverse_mode(checkpoints: int | None = None) -> dfx.AbstractAdjoint:
@@ -144,7 +145,7 @@ def refused_inputs(plan: Plan) -> Refused:
     """The modes that an adjoint of reverse mode does not offer."""
     adjoint, max_steps = plan.adjoint, plan.max_steps
     nested = _stages_are_checkpointed(plan.solver) or _saves_at_times(plan.saveat)
-    if isinstance(adjoint, dfx.BacksolveAdjoint):
+    if isinstance(adjoint, dfx.BacksolveAdjoint | Reversible):
         bounded = nested = True
     elif isinstance(adjoint, dfx.RecursiveCheckpointAdjoint):
         bounded = adjoint.checkpoints is not None or max_steps is not None

@@ -11,7 +11,9 @@ from jaxtyping import Array, Float
 
 from .._core import as_float, count, is_concrete, must
 from ..geometry import AbstractManifold
+from ._phase_space import AbstractSymplectic, backsolve
 from ._projected import Projected
+from ._reversible import Reversible, check_reversible
 
 
 class Plan(eqx.Module):
@@ -127,6 +129,11 @@ def make_plan(
     if isinstance(adjoint, dfx.BacksolveAdjoint) and manifold is not None:
         rule = "not be BacksolveAdjoint with a manifold, since it leaves the manifold"
         raise must("adjoint", rule, "BacksolveAdjoint; use RecursiveCheckpointAdjoint")
+    if isinstance(adjoint, Reversible):
+        check_reversible(solver)
+    if isinstance(adjoint, dfx.BacksolveAdjoint):
+        if isinstance(solver, AbstractSymplectic):
+            raise backsolve(type(solver).__name__)
     if throw:
         t0 = _traced("t0", t0, jnp.isfinite, "be finite")
         t1 = _traced("t1", t1, jnp.isfinite, "be finite")

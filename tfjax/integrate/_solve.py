@@ -68,8 +68,8 @@ def solve(
       follows `t1 - t0`.
     - `max_steps`: the solve fails after this many steps; None is no limit.
     - `adjoint`: how to differentiate: `integrate.reverse_mode()` if None,
-      `forward_mode()`, `second_order()`, or any diffrax adjoint. A mode that it does
-      not offer is an error.
+      `forward_mode()`, `second_order()`, `reversible_mode()`, or any diffrax adjoint. A
+      mode that it does not offer is an error.
     - `event`: a `diffrax.Event` that ends the solve early, such as
       `integrate.one_cluster()`; whether it occurred is `diffrax.is_event(.result)`.
       The last record of `t1=True` is then that of the event.
@@ -281,6 +281,10 @@ class _Shaped(eqx.Module):
     """A field whose velocity has the shape of the state, or it is an error."""
 
     field: Any
+
+    @property
+    def separable(self):
+        return getattr(self.field, "separable", None)
 
     def __call__(self, t, y, args=None):
         return _velocity(self.field, t, y, args)

@@ -1,0 +1,150 @@
+"""`reversible_mode`: the gradient of the default, in the memory of one step."""
+
+import diffrax as dfx
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tfjax
+from tfjax.fields import hamiltonian_field
+from tfjax.integrate import (
+    ImplicitMidpoint,
+    Leapfrog,
+    TaoLeapfrog,
+    Yoshida4,
+    reversible_mode,
+)
+
+
+needs_float64 = pytest.mark.skipif(
+    not jax.config.jax_enable_x64, reason="rounding hides the way back in float32"
+)
+Q = jnp.array([1.0, 0.5])
+
+
+class Pendulums(eqx.Module):
+    """A field with a leaf of its own, beside its parameters."""
+
+    gain: jax.Array
+
+    def __call__(self, t, y, strength):
+        q, p = y
+        gravity = strength * (1 + 0.3 * jnp.cos(t))
+        return (1 + self.gain * jnp.sin(t)) * p, -gravity * jnp.sin(q)
+
+
+def end(q, strength, gain, adjoint, solver=None, t0=0.0, t1=3.05, **kwargs):
+    options = {"solver": Leapfrog() if solver is None else solver, "dt0": 0.1}
+    field = Pendulums(jnp.asarray(gain))
+    options |= {"t0": t0, "t1": t1, "adjoint": adjoint} | kwargs
+    q1, p1 = tfjax.solve(field, (q, 0.3 * q), jnp.asarray(strength), **options).ys
+    return jnp.sum(q1[-1] ** 2 + 0.3 * p1[-1])
+
+
+def gradient(adjoint, **kwargs):
+    function = lambda q, s, g: end(q, s, g, adjoint, **kwargs)
+    return jax.grad(function, (0, 1, 2))(Q, 1.3, 0.2)
+
+
+@needs_float64
+@pytest.mark.parametrize(
+    ("solver", "t0", "t1"),
+    [
+        (Leapfrog(), 0.0, 3.05),  # dt0 does not divide the interval
+        (Yoshida4(), 3.0, 0.0),
+        (ImplicitMidpoint(), 0.0, 3.05),
+    ],
+)
+def test_the_gradient_is_that_of_the_default(solver, t0, t1):
+    options = {"solver": solver, "t0": t0, "t1": t1}
+    expected, got = gradient(None, **options), gradient(reversible_mode(), **options)
+    for a, b in zip(expected, got, strict=True):
+        assert np.abs(a).min() > 1e-4
+        np.testing.assert_allclose(a, b, rtol=1e-10)
+
+
+@needs_float64
+def test_what_a_field_closes_over_is_differentiated_too():
+    def end(strength, adjoint):
+        field = lambda t, y, args: (y[1], -strength * y[0])
+        options = {"solver": Leapfrog(), "adjoint": adjoint, "dt0": 0.1}
+        return jnp.sum(tfjax.solve(field, (Q, Q), t1=1.0, **options).ys[0])
+
+    adjoints = (None, reversible_mode())
+    expected, got = (float(jax.grad(end)(1.3, adjoint)) for adjoint in adjoints)
+    assert abs(expected) > 0.1
+    assert got == pytest.approx(expected, rel=1e-10)
+
+
+@needs_float64
+def test_no_time_no_step_and_a_batch():
+    same = gradient(reversible_mode(), t0=1.0, t1=1.0)
+    np.testing.assert_allclose(same[0], 2 * Q + 0.09)
+    np.testing.assert_array_equal(same[1], 0.0)
+    qs = jnp.stack([Q, 2 * Q])
+    one = jax.grad(lambda q: end(q, 1.3, 0.2, reversible_mode()))
+    both = jax.vmap(one)(qs)
+    np.testing.assert_allclose(both[1], one(qs[1]), rtol=1e-12)
+
+
+@needs_float64
+def test_a_plain_diffeqsolve_takes_it():
+    def end(strength, adjoint):
+        term, y0 = dfx.ODETerm(Pendulums(jnp.asarray(0.2))), (Q, 0.3 * Q)
+        args = (term, Leapfrog(), 0.0, 3.05, 0.1, y0, strength)
+        return jnp.sum(dfx.diffeqsolve(*args, adjoint=adjoint).ys[0])
+
+    adjoints = (dfx.RecursiveCheckpointAdjoint(), reversible_mode())
+    expected, got = (jax.grad(end)(jnp.asarray(1.3), adjoint) for adjoint in adjoints)
+    assert float(got) == pytest.approx(float(expected), rel=1e-10)
+
+
+def test_memory_does_not_grow_with_the_number_of_steps():
+    def kilobytes(adjoint, max_steps):
+        function = lambda q: end(q, 1.3, 0.2, adjoint, max_steps=max_steps, t1=1.0)
+        compiled = jax.jit(jax.grad(function)).lower(jnp.ones(10_000)).compile()
+        return compiled.memory_analysis().temp_size_in_bytes / 1000
+
+    few, many = kilobytes(reversible_mode(), 16), kilobytes(reversible_mode(), None)
+    assert many < 1.1 * few
+    assert kilobytes(None, 4096) > 3 * many
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"solver": TaoLeapfrog()}, "`adjoint` must not be reversible_mode.*Tao"),
+        ({"solver": dfx.Heun()}, "`adjoint` must not be reversible_mode.*Heun"),
+        ({"saveat": dfx.SaveAt(steps=True)}, "`saveat` must record the state at t1"),
+        ({"ts": [0.5, 1.0]}, "`saveat` must record the state at t1"),
+        ({"event": dfx.Event(lambda t, y, *args, **kw: t > 1)}, "`event` must be None"),
+    ],
+)
+def test_what_it_cannot_do_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        end(Q, 1.3, 0.2, reversible_mode(), **options)
+
+
+def test_times_are_refused_not_given_a_gradient_of_zero():
+    with pytest.raises(Exception, match=r"reversible_mode\(\): t0, t1, dt0"):
+        jax.grad(lambda t1: end(Q, 1.3, 0.2, reversible_mode(), t1=t1))(3.0)
+
+
+def test_forward_mode_names_the_adjoint_that_offers_it():
+    with pytest.raises(ValueError, match=r"forward_mode\(\).*but was Reversible"):
+        jax.jvp(lambda q: end(q, 1.3, 0.2, reversible_mode()), (Q,), (Q,))
+
+
+def test_a_hamiltonian_with_leaves_is_differentiated(tol):
+    """Through H itself, against the default, in one step of a spring."""
+
+    def end(stiffness, adjoint):
+        H = lambda q, p, k: jnp.sum(0.5 * p**2 + 0.5 * k * q**2)
+        options = {"solver": Leapfrog(), "adjoint": adjoint, "t1": 0.1, "dt0": 0.1}
+        sol = tfjax.solve(hamiltonian_field(H), (Q, 0 * Q), stiffness, **options)
+        return sol.ys[0][-1, 0]
+
+    got = jax.grad(end)(jnp.asarray(2.0), reversible_mode())
+    assert float(got) == pytest.approx(-0.005, rel=10 * tol.identity)  # -h^2 q / 2
