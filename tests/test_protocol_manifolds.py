@@ -19,7 +19,7 @@ from tfjax import geometry
 
 X64 = jax.config.jax_enable_x64
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-NO_MANIFOLDS = {"AbstractManifold"}
+NO_MANIFOLDS = {"AbstractManifold", "PullbackMoments"}
 
 # The arguments of every operation: x and y are points, p is near the manifold, v is
 # tangent at x, w is any vector.

@@ -8,10 +8,31 @@
 - `AbstractManifold`: what every manifold offers.
 - `rotation_exp`, `rotation_log`, `cayley`, `cayley_inverse`: between skew matrices and
   rotations.
+- `pullback_metric`, `second_fundamental_form`, `mean_curvature`: how a map stretches,
+  and how its image bends; `pullback_product`, `pullback_moments` (`PullbackMoments`)
+  and `estimate_mean_curvature` form no Jacobian.
+- `christoffel`, `riemann`, `sectional_curvature`, `ricci`, `scalar_curvature`: of a
+  metric that is a function of coordinates.
 """
 
 from ._base import AbstractManifold as AbstractManifold
+from ._curvature import (
+    christoffel as christoffel,
+    ricci as ricci,
+    riemann as riemann,
+    scalar_curvature as scalar_curvature,
+    sectional_curvature as sectional_curvature,
+)
 from ._euclidean import Euclidean as Euclidean
+from ._maps import (
+    PullbackMoments as PullbackMoments,
+    estimate_mean_curvature as estimate_mean_curvature,
+    mean_curvature as mean_curvature,
+    pullback_metric as pullback_metric,
+    pullback_moments as pullback_moments,
+    pullback_product as pullback_product,
+    second_fundamental_form as second_fundamental_form,
+)
 from ._product import Product as Product
 from ._rotations import (
     cayley as cayley,
