@@ -8,7 +8,14 @@ import jax.random as jr
 import numpy as np
 
 from tfjax import geometry
-from tfjax.geometry import Euclidean, Product, SpecialOrthogonal, Sphere, Torus
+from tfjax.geometry import (
+    Euclidean,
+    Product,
+    SpecialOrthogonal,
+    Sphere,
+    SymmetricPositiveDefinite,
+    Torus,
+)
 
 from .base import DTYPE, ROTATION, D, random
 
@@ -22,6 +29,7 @@ class ManifoldSample:
     # The isometry, of any array that `project` takes, and its derivative, of vectors.
     move: Callable[[Any], Any]
     push: Callable[[Any], Any]
+    isometric: bool = True  # whether its embedding is
 
     @property
     def manifold(self):
@@ -64,6 +72,10 @@ def turn_both_sides(a):
     return TURN @ np.asarray(a) @ TURN
 
 
+def congruent(a):
+    return ROTATION @ np.asarray(a) @ ROTATION.T
+
+
 MANIFOLDS = {
     "Sphere": ManifoldSample(lambda: Sphere(D), Sphere(D + 1), turn, turn),
     "Euclidean": ManifoldSample(lambda: Euclidean(D), Euclidean(D + 1), turn, turn),
@@ -75,6 +87,13 @@ MANIFOLDS = {
         SpecialOrthogonal(D),
         turn_both_sides,
         turn_both_sides,
+    ),
+    "SymmetricPositiveDefinite": ManifoldSample(
+        lambda: SymmetricPositiveDefinite(D),
+        SymmetricPositiveDefinite(D + 1),
+        congruent,
+        congruent,
+        isometric=False,
     ),
     "Product": ManifoldSample(
         lambda: Product(Sphere(D), Product(Torus(2))),

@@ -4,6 +4,7 @@
 - `Euclidean(d)`: flat space.
 - `Torus(d)`: d angles.
 - `SpecialOrthogonal(d)`: the rotations of R^d, as matrices.
+- `SymmetricPositiveDefinite(d)`: covariance matrices, with the affine-invariant metric.
 - `Product(M1, M2, ...)`: points of several manifolds, one after the other.
 - `AbstractManifold`: what every manifold offers.
 - `rotation_exp`, `rotation_log`, `cayley`, `cayley_inverse`: between skew matrices and
@@ -42,4 +43,7 @@ from ._rotations import (
 )
 from ._special_orthogonal import SpecialOrthogonal as SpecialOrthogonal
 from ._sphere import Sphere as Sphere
+from ._symmetric_positive_definite import (
+    SymmetricPositiveDefinite as SymmetricPositiveDefinite,
+)
 from ._torus import Torus as Torus

@@ -97,13 +97,17 @@ class AbstractManifold(eqx.Module):
     def retract(
         self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]
     ) -> Float[Array, "*batch d"]:
-        """`project(x + v)`: a cheap map that agrees with `exp` to second order in v."""
+        """A cheap map that agrees with `exp` to second order in v.
+
+        It is `project(x + v)`, unless that may have left the manifold.
+        """
 
     @abc.abstractmethod
     def embed(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch m"]:
         """The point in a Euclidean space R^m into which the manifold is isometric.
 
-        Attention on the manifold compares tokens by the inner product of R^m.
+        Attention on the manifold compares tokens by the inner product of R^m. Where no
+        such space is known, the manifold says what its own embedding keeps.
         """
 
 
