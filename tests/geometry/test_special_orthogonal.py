@@ -108,13 +108,13 @@ def test_the_projection_is_the_nearest_rotation(d, tol):
 
 def test_the_derivative_of_the_projection_at_rotations_is_the_tangential_part(tol):
     # All singular values coincide there: those of singular vectors do not exist.
-    for d in (2, 3, 5):
+    for d in (3, 4):
         space, x = SpecialOrthogonal(d), points(d, 1)[0]
         v = np.random.default_rng(d).standard_normal((d, d)).astype(DTYPE)
-        _, push = jax.jvp(space.project, (x,), (v,))
-        close(push, space.tangent(x, v), 10 * tol.identity)
-        _, pull = jax.vjp(space.project, x)
-        close(pull(jnp.asarray(v))[0], space.tangent(x, v), 10 * tol.identity)
+        push = jax.jit(lambda x, v, m=space: jax.jvp(m.project, (x,), (v,))[1])
+        close(push(x, v), space.tangent(x, v), 10 * tol.identity)
+        pull = jax.jit(lambda x, v, m=space: jax.vjp(m.project, x)[1](v)[0])
+        close(pull(x, v), space.tangent(x, v), 10 * tol.identity)
 
 
 def test_the_projection_has_second_derivatives_at_rotations():
@@ -127,10 +127,10 @@ def test_the_projection_has_second_derivatives_at_rotations():
     zero = jnp.zeros((), DTYPE)
     expected = x @ (k @ k - k @ s - s @ k)
     for second in (jax.jacfwd(jax.jacrev(curve)), jax.jacfwd(jax.jacfwd(curve))):
-        close(second(zero), expected, 2e-5 if not X64 else 1e-12)
+        close(jax.jit(second)(zero), expected, 2e-5 if not X64 else 1e-12)
 
 
-@pytest.mark.parametrize("d", [2, 3, 4])
+@pytest.mark.parametrize("d", [3, 4])
 def test_squared_distance_at_coincidence_has_the_hessian_of_the_metric(d, tol):
     space, x, a = SpecialOrthogonal(d), points(d, 1)[0], skew(d)
     square = lambda t: space.squared_distance(x, space.exp(x, t * x @ a))
