@@ -50,8 +50,8 @@ def test_matrices_that_commute_have_the_geometry_of_their_logarithms(tol):
 
 def test_the_operations_are_those_of_matrix_functions_of_scipy(operands, tol):
     # A step of v alone would have an exponential that is too long for float32.
-    x, y, v = (np.asarray(a, np.float64) for a in operands)
-    for x, y, v in zip(x, y, 0.1 * v, strict=True):
+    xs, ys, vs = (np.asarray(a, np.float64) for a in operands)
+    for x, y, v in zip(xs, ys, 0.1 * vs, strict=True):
         root = np.real(scipy.linalg.sqrtm(x))
         back = np.linalg.inv(root)
         inner = lambda a, back=back: back @ a @ back
