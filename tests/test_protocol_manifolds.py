@@ -196,7 +196,7 @@ def test_operations_commute_with_an_isometry(name, tol):
 
     expected = {o: bring(o, expect(o, r)) for o, r in results.items()}
     got = {o: bring(o, r) for o, r in got.items()}
-    close_each(got, expected, 5 * tol.identity)
+    close_each(got, expected, 5 * sample.condition * tol.identity)
 
 
 @pytest.mark.parametrize("name", [n for n, s in MANIFOLDS.items() if s.isometric])

@@ -30,6 +30,7 @@ class ManifoldSample:
     move: Callable[[Any], Any]
     push: Callable[[Any], Any]
     isometric: bool = True  # whether its embedding is
+    condition: float = 1.0  # by how much the rounding of these points grows
 
     @property
     def manifold(self):
@@ -87,6 +88,7 @@ MANIFOLDS = {
         SpecialOrthogonal(D),
         turn_both_sides,
         turn_both_sides,
+        condition=1 / (np.pi - 3.114),  # the largest angle between the points
     ),
     "SymmetricPositiveDefinite": ManifoldSample(
         lambda: SymmetricPositiveDefinite(D),
