@@ -19,7 +19,7 @@ from tfjax import geometry
 
 X64 = jax.config.jax_enable_x64
 DTYPES = ("float64", "float32", "bfloat16", "float16")
-NO_MANIFOLDS = {"AbstractManifold"}
+NO_MANIFOLDS = {"AbstractManifold", "PullbackMoments"}
 
 # The arguments of every operation: x and y are points, p is near the manifold, v is
 # tangent at x, w is any vector.
@@ -131,7 +131,9 @@ def test_operations_have_the_gradient_of_their_finite_difference(name, tol):
         direction = random(*given[argument].shape, seed=50 + k)
         shift = lambda s, a=argument, d=direction: given | {a: given[a] + s * d}
         expected = (value(shift(step)) - value(shift(-step))) / (2 * step)
-        got = np.sum(np.asarray(gradients[argument]) * direction, axis=(1, 2))
+        got = (
+            np.asarray(gradients[argument]).reshape(len(smooth), -1) @ direction.ravel()
+        )
         for operation, a, b in zip(smooth, got, expected, strict=True):
             close = pytest.approx(float(b), rel=tol.composite, abs=tol.composite)
             assert float(a) == close, f"{operation} in {argument}"
@@ -164,7 +166,7 @@ def test_random_points_have_the_dtype_that_is_asked_for(name, dtype):
         pytest.skip("needs JAX_ENABLE_X64: there is no float64 without it")
     manifold = MANIFOLDS[name].manifold
     x = jax.jit(lambda key: manifold.random(key, (4,), dtype=dtype))(jr.key(0))
-    assert (x.shape, x.dtype) == ((4, manifold.d), dtype)
+    assert (x.shape, x.dtype) == ((4, *manifold.point_shape), dtype)
     # They lie on the manifold.
     eps, x = float(jnp.finfo(dtype).eps), x.astype(jnp.zeros(()).dtype)
     np.testing.assert_allclose(manifold.project(x), x, rtol=0, atol=4 * eps)
@@ -194,14 +196,14 @@ def test_operations_commute_with_an_isometry(name, tol):
 
     expected = {o: bring(o, expect(o, r)) for o, r in results.items()}
     got = {o: bring(o, r) for o, r in got.items()}
-    close_each(got, expected, 5 * tol.identity)
+    close_each(got, expected, 5 * sample.condition * tol.identity)
 
 
-@every_manifold
+@pytest.mark.parametrize("name", [n for n, s in MANIFOLDS.items() if s.isometric])
 def test_the_embedding_is_isometric(name, tol):
     # |d embed(x)[v]| = |v| for every tangent vector v.
     manifold, given = MANIFOLDS[name].manifold, operands(name)
     push = lambda x, v: jax.jvp(manifold.embed, (x,), (v,))[1]
     pushed = jax.jit(push)(given["x"], given["v"])
-    norm = lambda a: np.linalg.norm(np.asarray(a), axis=-1)
+    norm = lambda a: np.linalg.norm(np.reshape(a, (len(a), -1)), axis=-1)
     np.testing.assert_allclose(norm(pushed), norm(given["v"]), rtol=5 * tol.identity)

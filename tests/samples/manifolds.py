@@ -8,7 +8,14 @@ import jax.random as jr
 import numpy as np
 
 from tfjax import geometry
-from tfjax.geometry import Euclidean, Product, Sphere, Torus
+from tfjax.geometry import (
+    Euclidean,
+    Product,
+    SpecialOrthogonal,
+    Sphere,
+    SymmetricPositiveDefinite,
+    Torus,
+)
 
 from .base import DTYPE, ROTATION, D, random
 
@@ -22,6 +29,8 @@ class ManifoldSample:
     # The isometry, of any array that `project` takes, and its derivative, of vectors.
     move: Callable[[Any], Any]
     push: Callable[[Any], Any]
+    isometric: bool = True  # whether its embedding is
+    condition: float = 1.0  # by how much the rounding of these points grows
 
     @property
     def manifold(self):
@@ -31,7 +40,7 @@ class ManifoldSample:
         return np.asarray(self.manifold.random(jr.key(seed), (count,)))
 
     def vectors(self, count, seed):
-        return random(count, self.manifold.d, seed=seed)
+        return random(count, *self.manifold.point_shape, seed=seed)
 
 
 def turn(a):
@@ -56,11 +65,37 @@ def blocks(first, second):
     return act
 
 
+# From four dimensions on, a method of its own makes logarithms.
+TURN = np.linalg.qr(random(D + 1, D + 1, seed=8))[0].astype(DTYPE)
+
+
+def turn_both_sides(a):
+    return TURN @ np.asarray(a) @ TURN
+
+
+def congruent(a):
+    return ROTATION @ np.asarray(a) @ ROTATION.T
+
+
 MANIFOLDS = {
     "Sphere": ManifoldSample(lambda: Sphere(D), Sphere(D + 1), turn, turn),
     "Euclidean": ManifoldSample(lambda: Euclidean(D), Euclidean(D + 1), turn, turn),
     "Torus": ManifoldSample(
         lambda: Torus(2), Torus(3), lambda a: reflect(a) + SHIFT, reflect
+    ),
+    "SpecialOrthogonal": ManifoldSample(
+        lambda: SpecialOrthogonal(D + 1),
+        SpecialOrthogonal(D),
+        turn_both_sides,
+        turn_both_sides,
+        condition=1 / (np.pi - 3.114),  # the largest angle between the points
+    ),
+    "SymmetricPositiveDefinite": ManifoldSample(
+        lambda: SymmetricPositiveDefinite(D),
+        SymmetricPositiveDefinite(D + 1),
+        congruent,
+        congruent,
+        isometric=False,
     ),
     "Product": ManifoldSample(
         lambda: Product(Sphere(D), Product(Torus(2))),

@@ -9,6 +9,14 @@ from ._checks import (
     require as require,
 )
 from ._components import connected_components as connected_components
+from ._linear import (
+    commutator as commutator,
+    identity_like as identity_like,
+    skew as skew,
+    square as square,
+    symmetric as symmetric,
+    transpose as transpose,
+)
 from ._numerics import (
     cos_sqrt as cos_sqrt,
     expm1_over as expm1_over,

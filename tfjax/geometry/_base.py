@@ -20,12 +20,21 @@ _F = TypeVar("_F", bound=Callable)
 class AbstractManifold(eqx.Module):
     """A Riemannian manifold embedded in R^d, as a value without array leaves.
 
-    Points and tangent vectors are arrays whose last axis has length `d`; any leading
-    axes are a batch of independent points. float16 and bfloat16 are computed in
-    float32 and rounded once, integers take the default dtype.
+    Points and tangent vectors are arrays whose last axes are `point_shape`: the one
+    axis (d,), or (d, d) on manifolds of matrices; any leading axes are a batch of
+    independent points. float16 and bfloat16 are computed in float32 and rounded once,
+    integers take the default dtype.
+
+    Whoever needs rows, as attention of tokens (n, d) does, takes `Product(M)`: it is M
+    with its points written as vectors.
     """
 
     d: eqx.AbstractVar[int]
+
+    @property
+    def point_shape(self) -> tuple[int, ...]:
+        """The shape of one point."""
+        return (self.d,)
 
     @abc.abstractmethod
     def random(
@@ -88,13 +97,17 @@ class AbstractManifold(eqx.Module):
     def retract(
         self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]
     ) -> Float[Array, "*batch d"]:
-        """`project(x + v)`: a cheap map that agrees with `exp` to second order in v."""
+        """A cheap map that agrees with `exp` to second order in v.
+
+        It is `project(x + v)`, unless that may have left the manifold.
+        """
 
     @abc.abstractmethod
     def embed(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch m"]:
         """The point in a Euclidean space R^m into which the manifold is isometric.
 
-        Attention on the manifold compares tokens by the inner product of R^m.
+        Attention on the manifold compares tokens by the inner product of R^m. Where no
+        such space is known, the manifold says what its own embedding keeps.
         """
 
 
@@ -105,8 +118,20 @@ def check_dimension(name: str, d: int, least: int) -> int:
     return d
 
 
+def has_points(array: Array, manifold: AbstractManifold) -> bool:
+    """Whether the last axes of an array are those of points of the manifold."""
+    shape = manifold.point_shape
+    return array.ndim >= len(shape) and array.shape[-len(shape) :] == shape
+
+
+def shape_of_points(manifold: AbstractManifold) -> str:
+    """How errors say which shape an array of points has."""
+    axes = ", ".join(str(length) for length in manifold.point_shape)
+    return f"shape (..., {axes}), as points of {manifold}"
+
+
 def checked(method: _F) -> _F:
-    """Makes float arrays of the arguments, checks their widths, restores the dtype."""
+    """Makes float arrays of the arguments, checks their shapes, restores the dtype."""
     signature = inspect.signature(method)
 
     @functools.wraps(method)
@@ -115,8 +140,8 @@ def checked(method: _F) -> _F:
         given.pop("self")
         arrays = {name: as_float(name, value) for name, value in given.items()}
         for name, array in arrays.items():
-            if array.ndim == 0 or array.shape[-1] != self.d:
-                rule = f"have shape (..., {self.d}), as points of {self}"
+            if not has_points(array, self):
+                rule = f"have {shape_of_points(self)}"
                 raise must(name, rule, f"of shape {array.shape}")
         wide, dtype = widen(*arrays.values())
         wide = jnp.broadcast_arrays(*wide)

@@ -1,8 +1,9 @@
 """Products of manifolds."""
 
+import math
+
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
@@ -14,8 +15,8 @@ class Product(AbstractManifold):
     """The product M_1 x M_2 x ... with the sum of the metrics.
 
     A point is a point of each factor, one after the other along the last axis, so that
-    d is the sum of the factors' dimensions. Every operation acts on each block alone,
-    and squared distances add.
+    d is the sum of the factors' dimensions; matrices are written row by row. Every
+    operation acts on each block alone, and squared distances add.
 
     **Arguments:**
 
@@ -46,14 +47,26 @@ class Product(AbstractManifold):
 
     @property
     def d(self) -> int:  # type: ignore[override]
-        """The sum of the factors' dimensions."""
-        return sum(factor.d for factor in self.factors)
+        """The sum of the factors' dimensions: how many numbers a point has."""
+        return sum(math.prod(factor.point_shape) for factor in self.factors)
 
     def _blocks(self, *arrays):
-        """Each factor with its part of each of the arrays."""
-        ends = np.cumsum([factor.d for factor in self.factors])[:-1]
-        parts = [jnp.split(array, ends, axis=-1) for array in arrays]
-        return zip(self.factors, *parts, strict=True)
+        """Each factor with its part of each of the arrays, in the factor's shape."""
+        start = 0
+        for factor in self.factors:
+            end = start + math.prod(factor.point_shape)
+            parts = [array[..., start:end] for array in arrays]
+            shape = factor.point_shape
+            yield factor, *(part.reshape(part.shape[:-1] + shape) for part in parts)
+            start = end
+
+    def _joined(self, parts) -> Array:
+        """The factors' points or vectors, written one after the other."""
+        flat = []
+        for factor, part in zip(self.factors, parts, strict=True):
+            batch = part.shape[: part.ndim - len(factor.point_shape)]
+            flat.append(part.reshape(*batch, math.prod(factor.point_shape)))
+        return jnp.concatenate(flat, axis=-1)
 
     def random(
         self,
@@ -65,12 +78,12 @@ class Product(AbstractManifold):
         """Independent random points of the factors, of shape `shape + (d,)`."""
         keys = jax.random.split(key, len(self.factors))
         pairs = zip(self.factors, keys, strict=True)
-        return _join(factor.random(k, shape, dtype=dtype) for factor, k in pairs)
+        return self._joined(factor.random(k, shape, dtype=dtype) for factor, k in pairs)
 
     @checked
     def project(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch d"]:
         """The closest point of each factor."""
-        return _join(m.project(x) for m, x in self._blocks(x))
+        return self._joined(m.project(x) for m, x in self._blocks(x))
 
     @checked
     def projectable(self, x: Float[Array, "*batch d"]) -> Bool[Array, "*batch"]:
@@ -83,21 +96,21 @@ class Product(AbstractManifold):
         self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]
     ) -> Float[Array, "*batch d"]:
         """The tangential part in each factor."""
-        return _join(m.tangent(x, v) for m, x, v in self._blocks(x, v))
+        return self._joined(m.tangent(x, v) for m, x, v in self._blocks(x, v))
 
     @checked
     def exp(
         self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]
     ) -> Float[Array, "*batch d"]:
         """The geodesic of each factor."""
-        return _join(m.exp(x, v) for m, x, v in self._blocks(x, v))
+        return self._joined(m.exp(x, v) for m, x, v in self._blocks(x, v))
 
     @checked
     def log(
         self, x: Float[Array, "*batch d"], y: Float[Array, "*batch d"]
     ) -> Float[Array, "*batch d"]:
         """The velocity of the shortest geodesic of each factor."""
-        return _join(m.log(x, y) for m, x, y in self._blocks(x, y))
+        return self._joined(m.log(x, y) for m, x, y in self._blocks(x, y))
 
     @checked
     def distance(
@@ -123,20 +136,18 @@ class Product(AbstractManifold):
         v: Float[Array, "*batch d"],
     ) -> Float[Array, "*batch d"]:
         """The transport of each factor."""
-        return _join(m.transport(x, y, v) for m, x, y, v in self._blocks(x, y, v))
+        return self._joined(
+            m.transport(x, y, v) for m, x, y, v in self._blocks(x, y, v)
+        )
 
     @checked
     def retract(
         self, x: Float[Array, "*batch d"], v: Float[Array, "*batch d"]
     ) -> Float[Array, "*batch d"]:
         """The retraction of each factor."""
-        return _join(m.retract(x, v) for m, x, v in self._blocks(x, v))
+        return self._joined(m.retract(x, v) for m, x, v in self._blocks(x, v))
 
     @checked
     def embed(self, x: Float[Array, "*batch d"]) -> Float[Array, "*batch m"]:
         """The factors' embeddings, one after the other: inner products add."""
-        return _join(m.embed(x) for m, x in self._blocks(x))
-
-
-def _join(parts) -> Array:
-    return jnp.concatenate(list(parts), axis=-1)
+        return jnp.concatenate([m.embed(x) for m, x in self._blocks(x)], axis=-1)

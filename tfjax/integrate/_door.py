@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 
 from .._core import as_float, count, is_concrete, must
 from ..geometry import AbstractManifold
+from ..geometry._base import has_points, shape_of_points
 from ._phase_space import AbstractSymplectic, backsolve
 from ._projected import Projected
 from ._reversible import Reversible, check_reversible
@@ -164,10 +165,9 @@ def _check_points(y0: Any, space: AbstractManifold, solver: Any) -> None:
     if type(solver) is Projected and solver.manifold != space:
         rule = f"be that of the solver, {solver.manifold}, or None"
         raise must("manifold", rule, space)
-    fits = isinstance(y0, jax.Array) and y0.ndim and y0.shape[-1] == space.d
-    if not fits:
+    if not (isinstance(y0, jax.Array) and has_points(y0, space)):
         got = f"of shape {y0.shape}" if isinstance(y0, jax.Array) else repr(y0)
-        raise must("y0", f"have shape (..., {space.d}), as points of {space}", got)
+        raise must("y0", f"have {shape_of_points(space)}", got)
 
 
 def _traced(name: str, value: Any, fits: Any, rule: str) -> Any:

@@ -327,7 +327,7 @@ def _rule(manifold):
     if manifold is None:
         return "be finite"
     with jax.ensure_compile_time_eval():
-        zero_is_a_point = bool(manifold.projectable(np.zeros(manifold.d)))
+        zero_is_a_point = bool(manifold.projectable(np.zeros(manifold.point_shape)))
     return "be finite" if zero_is_a_point else "be finite, with no zero row"
 
 
@@ -346,7 +346,8 @@ def _culprit(y0, args, manifold):
         bad = ~np.isfinite(array) & present
         if bad.any():
             return must("y0", rule, _first(bad, array))
-    lost = ~np.asarray(manifold.projectable(y0)) & present[..., 0]
+    one = (0,) * len(manifold.point_shape)
+    lost = ~np.asarray(manifold.projectable(y0)) & present[(..., *one)]
     row = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(lost)))
     return must("y0", rule, f"{np.asarray(y0)[row or ...]} at row {row}")
 
