@@ -16,6 +16,13 @@ from tfjax.figures.paper._texts import WORD_COUNTS, WORD_TIMES, paragraph
 from tfjax.nn import find_weights
 
 
+@pytest.fixture(autouse=True)
+def _forget_experiment():
+    """Frees what an experiment compiled: all of them together hold gigabytes."""
+    yield
+    jax.clear_caches()
+
+
 def marked(name):
     """What needs weights is marked so."""
     marks = [pytest.mark.pretrained] if EXPERIMENTS[name].weights else []
