@@ -124,8 +124,8 @@ def equiangular_time(
     !!! example
 
         >>> from tfjax.theory import equiangular_time
-        >>> round(float(equiangular_time(0.999, 2, 4.0, gamma0=-0.5)), 4)
-        61.3217
+        >>> round(float(equiangular_time(0.999, 2, 4.0, gamma0=-0.5)), 1)
+        61.3
 
     Source: arXiv 2312.10794, theorem 6.8 and section 6.2.
     """

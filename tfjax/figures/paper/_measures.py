@@ -17,7 +17,7 @@ FIVE_ANGLES = (0.06219714, 0.21432297, 1.81912262, 2.91107101, -3.09524835)
 NOISE_RATIOS = np.r_[0.525:0.98:0.05, 0.9825:1.12:0.005, 1.125:1.33:0.05]
 
 
-def circle_points(theta: Float[Array, " n"]) -> Float[Array, "n 2"]:
+def circle_points(theta: Float[Array, "*n"]) -> Float[Array, "*n 2"]:
     """The points of the circle at some angles."""
     return jnp.stack([jnp.cos(theta), jnp.sin(theta)], axis=-1)
 
