@@ -19,6 +19,8 @@ from tfjax.integrate import (
 )
 
 
+# All of them compile solves, and their statements are of float64 above all.
+pytestmark = pytest.mark.slow
 X64 = jax.config.jax_enable_x64
 needs_float64 = pytest.mark.skipif(not X64, reason="rounding hides it in float32")
 EXPLICIT = {"Leapfrog": Leapfrog(), "Yoshida4": Yoshida4(), "Yoshida6": Yoshida6()}

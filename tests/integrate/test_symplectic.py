@@ -19,6 +19,8 @@ from tfjax.integrate import (
 )
 
 
+# All of them compile solves, and their statements are of float64 above all.
+pytestmark = pytest.mark.slow
 needs_float64 = pytest.mark.skipif(
     not jax.config.jax_enable_x64, reason="rounding hides the order in float32"
 )
