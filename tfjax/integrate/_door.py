@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._core import as_float, count, is_concrete, must
-from ..geometry import AbstractManifold, SpecialOrthogonal
+from ..geometry import AbstractManifold
 from ..geometry._base import has_points, shape_of_points
-from ._isospectral import Isospectral
-from ._lie import AbstractLie, AbstractRotating, check_rotations
+from ._isospectral import Isospectral, check_matrices
+from ._lie import AbstractLie, AbstractRotating, check_rotations, check_space
 from ._phase_space import AbstractSymplectic, backsolve
 from ._projected import Projected
 from ._reversible import Reversible, check_reversible
@@ -166,13 +166,13 @@ def make_plan(
 def _check_group(y0: Any, plan: Plan) -> None:
     """Solvers that act by a group keep the state on its orbit themselves."""
     solver, space = plan.solver, plan.manifold
-    if isinstance(solver, Isospectral) and space is not None:
-        rule = "be None for Isospectral, which keeps the eigenvalues by itself"
-        raise must("manifold", rule, repr(space))
-    if isinstance(solver, AbstractRotating):
-        if space is not None and not isinstance(space, SpecialOrthogonal):
-            rule = f"be a SpecialOrthogonal or None for {type(solver).__name__}"
+    if isinstance(solver, Isospectral):
+        if space is not None:
+            rule = "be None for Isospectral, which keeps the eigenvalues by itself"
             raise must("manifold", rule, repr(space))
+        check_matrices(y0)
+    if isinstance(solver, AbstractRotating):
+        check_space(solver, space)
         check_rotations(solver, y0, values=plan.throw and space is None)
 
 

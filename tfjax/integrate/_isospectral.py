@@ -79,11 +79,8 @@ class Isospectral(AbstractLie):
                 "have a `generator` for Isospectral, as lie_bracket without a force, "
                 "double_bracket, toda and fields.lax_pair(B) have"
             )
-            raise must("field", rule, f"a {type(field).__name__} without one")
-        shape = jnp.shape(y0) if isinstance(y0, jax.Array) else ()
-        if len(shape) < 2 or shape[-1] != shape[-2]:
-            got = f"of shape {shape}" if shape else f"a {type(y0).__name__}"
-            raise must("y0", "have shape (..., d, d) for Isospectral", got)
+            raise must("field", rule, "one without")
+        check_matrices(y0)
         return None
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
@@ -92,6 +89,14 @@ class Isospectral(AbstractLie):
         k2 = h * _generator(terms, middle, _conjugated(y0, 0.5 * k1), args)
         info = {"y0": y0, "turns": (k1, k2 - k1)}
         return _conjugated(y0, k2), None, info, None, dfx.RESULTS.successful
+
+
+def check_matrices(y0: Any) -> None:
+    """The state is one array of square matrices."""
+    shape = y0.shape if isinstance(y0, jax.Array) else None
+    if shape is None or len(shape) < 2 or shape[-1] != shape[-2]:
+        got = f"a {type(y0).__name__}" if shape is None else f"of shape {shape}"
+        raise must("y0", "have shape (..., d, d) for Isospectral", got)
 
 
 def _generator(terms, t, L, args):
