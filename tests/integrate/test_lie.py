@@ -40,12 +40,12 @@ TURN = 0.5 * (N - N.T)
 
 def ambient(t, y, rate):
     """A field with parts along the rotations and across, which changes in time."""
-    return rate * (jnp.cos(2 * t) * M @ y @ N + y @ SYMMETRIC)
+    return rate * (jnp.cos(2 * t + 0.5) * M @ y @ N + y @ SYMMETRIC)
 
 
 def spun(t, L, rate):
     """The generator of a pair that neither ends nor repeats itself."""
-    return rate * (jnp.cos(2 * t) * TURN + 0.3 * (M @ L - L @ M.T) @ TURN)
+    return rate * (jnp.cos(2 * t + 0.5) * TURN + 0.3 * (M @ L - L @ M.T) @ TURN)
 
 
 class Pair:
@@ -170,7 +170,7 @@ def test_rotations_stay_so_over_ten_thousand_steps_and_between(name):
     # The program is that of the order, whose times lie between the steps.
     ts = jnp.append(1000 * TIMES, 1000.0)
     ys = solved(name, t1=1000.0, ts=ts, dt0=0.1).ys
-    assert skewness(ys) < 1e-13
+    assert skewness(ys) < 3e-15  # without a polish it grows to 2e-14
     assert gap(np.linalg.det(ys), 1.0) < 1e-13
     assert gap(ys[-1], ROTATION) > 0.1
 
@@ -338,6 +338,15 @@ def test_a_plain_diffeqsolve_refuses_too():
     term = dfx.ODETerm(ambient)
     with pytest.raises(ValueError, match="`field` must have a `generator`"):
         dfx.diffeqsolve(term, Isospectral(), 0.0, 1.0, 0.1, SYMMETRIC, RATE)
+
+
+@needs_float64
+def test_no_member_of_a_batch_depends_on_its_neighbours():
+    y0 = jnp.stack([ROTATION, 1.1 * ROTATION, jnp.nan * ROTATION])
+    kwargs = {"t1": 1.0, "dt0": 1 / 16, "ts": jnp.append(TIMES, 1.0)}
+    sol = tfjax.solve_ensemble(ambient, y0, RATE, solver=RKMK4(), **kwargs)
+    assert np.asarray(dfx.is_okay(sol.result)).tolist() == [True, False, False]
+    assert gap(sol.ys[0], run("RKMK4", 16)) < 1e-14
 
 
 def test_a_state_that_is_no_rotation_does_not_succeed_unseen():

@@ -123,14 +123,14 @@ def check_rotations(solver: Any, y0: Any, *, values: bool = True) -> None:
     space, name = solver.manifold, type(solver).__name__
     size = "(..., d, d)" if space is None else f"(..., {space.d}, {space.d})"
     rule = f"be an array of rotations, of shape {size}, for {name}"
-    shape = y0.shape if isinstance(y0, jax.Array) else None
-    square = shape is not None and len(shape) > 1 and shape[-1] == shape[-2] > 1
-    if not square or (space is not None and shape[-1] != space.d):
-        got = f"a {type(y0).__name__}" if shape is None else f"of shape {shape}"
-        raise must("y0", rule, got)
+    if not isinstance(y0, jax.Array):
+        raise must("y0", rule, f"a {type(y0).__name__}")
+    d = y0.shape[-1] if y0.ndim > 1 else 0
+    if d < 2 or y0.shape[-2] != d or (space is not None and d != space.d):
+        raise must("y0", rule, f"of shape {y0.shape}")
     if values and is_concrete(y0):
         y = np.asarray(y0)
-        error = np.max(np.abs(np.swapaxes(y, -1, -2) @ y - np.eye(shape[-1])))
+        error = np.max(np.abs(np.swapaxes(y, -1, -2) @ y - np.eye(d)))
         if not error < _slack(y.dtype):
             got = f"off by {error:.2g} in y0^T y0 (manifold= in solve projects it)"
             raise must("y0", rule, got)
