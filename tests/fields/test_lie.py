@@ -121,10 +121,11 @@ def test_skew_sides_keep_the_singular_values_of_a_solve():
 @needs_float64
 def test_any_bracket_keeps_eigenvalues_but_not_the_norm():
     start = H0[:D]
-    H = solved(lie_bracket(W), start, 1.0)
+    bracket = lambda t, H, W: lie_bracket(W)(t, H)
+    H = solved(bracket, start, 1.0, W)
     assert gap(spectrum(H), spectrum(start)) < 1e-9
     assert abs(np.linalg.norm(H) / np.linalg.norm(start) - 1) > 0.1
-    turned = solved(lie_bracket(B + 2 * jnp.eye(D)), start, 1.0)
+    turned = solved(bracket, start, 1.0, B + 2 * jnp.eye(D))
     assert abs(np.linalg.norm(turned) / np.linalg.norm(start) - 1) < 1e-10
     forced = solved(lie_bracket(W, lambda H: -H), start, 1.0)
     assert gap(spectrum(forced), np.exp(-1) * spectrum(start)) < 1e-9
