@@ -44,7 +44,7 @@ def lax_pair(B: Callable[..., Any]) -> VectorField:
         [[2.0, 1.0], [1.0, -2.0]]
 
     Source: P. Lax, Integrals of nonlinear equations of evolution and solitary waves,
-    Communications on Pure and Applied Mathematics 21 (1968), section 1.
+    Communications on Pure and Applied Mathematics 21 (1968).
     """
     if not callable(B):
         raise must("B", "be a function of L", repr(B))
@@ -94,8 +94,7 @@ def double_bracket(N: Float[ArrayLike, "..."]) -> VectorField:
         [[-2.0, 0.0], [0.0, 2.0]]
 
     Source: R. Brockett, Dynamical systems that sort lists, diagonalize matrices, and
-    solve linear programming problems, Linear Algebra and its Applications 146 (1991),
-    equation (2).
+    solve linear programming problems, Linear Algebra and its Applications 146 (1991).
     """
     N = square("N", N)
     check_shape("N", N, 2, "(d, d)")
@@ -159,8 +158,8 @@ def toda(t: Any, L: Float[ArrayLike, "..."], args: Any = None) -> Float[Array, "
         >>> toda(0.0, jnp.array([[1.0, 1.0], [1.0, 2.0]])).tolist()
         [[2.0, 1.0], [1.0, -2.0]]
 
-    Source: H. Flaschka, The Toda lattice. II, Physical Review B 9 (1974), equation
-    (3.3); W. Symes, The QR algorithm and scattering for the finite nonperiodic Toda
+    Source: H. Flaschka, The Toda lattice. II, Physical Review B 9 (1974);
+    W. Symes, The QR algorithm and scattering for the finite nonperiodic Toda
     lattice, Physica D 4 (1982), for the QR algorithm.
     """
     (L,), dtype = widen(square("L", L))

@@ -112,10 +112,8 @@ def _slack(dtype: Any) -> float:
 def check_space(solver: Any, space: Any) -> None:
     """Rotations are the only manifold of these solvers."""
     if space is not None and not isinstance(space, SpecialOrthogonal):
-        name = type(solver).__name__
-        raise must(
-            "manifold", f"be a SpecialOrthogonal or None for {name}", repr(space)
-        )
+        rule = f"be a SpecialOrthogonal or None for {type(solver).__name__}"
+        raise must("manifold", rule, repr(space))
 
 
 def check_rotations(solver: Any, y0: Any, *, values: bool = True) -> None:
@@ -167,7 +165,7 @@ class LieEuler(AbstractRotating):
         True
 
     Source: E. Hairer, C. Lubich, G. Wanner, Geometric Numerical Integration,
-    section IV.8.1.
+    section IV.8.
     """
 
     manifold: SpecialOrthogonal | None = None
@@ -205,7 +203,7 @@ class LieMidpoint(AbstractRotating):
         True
 
     Source: E. Hairer, C. Lubich, G. Wanner, Geometric Numerical Integration,
-    section IV.8.1.
+    section IV.8.
     """
 
     manifold: SpecialOrthogonal | None = None
@@ -251,7 +249,7 @@ class RKMK4(AbstractRotating):
         True
 
     Source: H. Munthe-Kaas, High order Runge-Kutta methods on manifolds, Applied
-    Numerical Mathematics 29 (1999), section 4; E. Hairer, C. Lubich, G. Wanner,
+    Numerical Mathematics 29 (1999); E. Hairer, C. Lubich, G. Wanner,
     Geometric Numerical Integration, section IV.8.2.
     """
 
