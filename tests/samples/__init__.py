@@ -6,6 +6,7 @@ from .composed import FIELDS as COMPOSED_FIELDS
 from .energies import ENERGIES as SCALARS
 from .hamiltonian import ENERGIES as HAMILTONIANS, FIELDS as HAMILTONIAN_FIELDS
 from .manifolds import MANIFOLDS, ManifoldSample
+from .matrices import FIELDS as MATRIX_FIELDS
 from .tokens import FIELDS as TOKEN_FIELDS
 
 
@@ -15,4 +16,5 @@ FIELDS: dict[str, dict[str, Sample]] = {
     **CIRCLE_FIELDS,
     **COMPOSED_FIELDS,
     **HAMILTONIAN_FIELDS,
+    **MATRIX_FIELDS,
 }

@@ -19,6 +19,13 @@ Angles:
 - `circle_attention`, `unnormalized_circle_attention`: attention on the circle.
 - `kuramoto`: coupled oscillators, of `Kuramoto` parameters.
 
+Matrices:
+
+- `lie_bracket(W, F)`: a bracket and a force; `rectangular_bracket(A, B)`: products from
+  both sides, for tokens.
+- `lax_pair(B)`: flows that keep the eigenvalues; `double_bracket(N)`: Brockett's, which
+  sorts; `toda`: that of the QR algorithm.
+
 Made of other things:
 
 - `intrinsic_attention(manifold)`: attention by geodesics, on any manifold.
@@ -61,6 +68,15 @@ from ._euclidean import (
 from ._gradient import gradient_flow as gradient_flow
 from ._hamiltonian import hamiltonian_field as hamiltonian_field
 from ._intrinsic import intrinsic_attention as intrinsic_attention
+from ._lax import (
+    double_bracket as double_bracket,
+    lax_pair as lax_pair,
+    toda as toda,
+)
+from ._lie import (
+    lie_bracket as lie_bracket,
+    rectangular_bracket as rectangular_bracket,
+)
 from ._normalized import (
     NGPT as NGPT,
     AbstractNormalization as AbstractNormalization,

@@ -11,6 +11,8 @@
 - `Projected(solver, manifold)`: any diffrax solver, kept on a manifold.
 - `Leapfrog`, `Yoshida4`, `Yoshida6`: symplectic solvers of separable Hamiltonians.
 - `ImplicitMidpoint`, `TaoLeapfrog`: symplectic solvers of every Hamiltonian.
+- `LieEuler`, `LieMidpoint`, `RKMK4`: solvers of rotations; `Isospectral`: of Lax pairs,
+  which keeps the eigenvalues.
 """
 
 from ._adjoints import (
@@ -24,11 +26,13 @@ from ._events import (
     one_cluster as one_cluster,
     steady_state as steady_state,
 )
+from ._isospectral import Isospectral as Isospectral
 from ._leapfrog import (
     Leapfrog as Leapfrog,
     Yoshida4 as Yoshida4,
     Yoshida6 as Yoshida6,
 )
+from ._lie import RKMK4 as RKMK4, LieEuler as LieEuler, LieMidpoint as LieMidpoint
 from ._midpoint import ImplicitMidpoint as ImplicitMidpoint
 from ._projected import Projected as Projected
 from ._reversible import reversible_mode as reversible_mode

@@ -12,6 +12,8 @@ from jaxtyping import Array, Float
 from .._core import as_float, count, is_concrete, must
 from ..geometry import AbstractManifold
 from ..geometry._base import has_points, shape_of_points
+from ._isospectral import Isospectral, check_matrices
+from ._lie import AbstractLie, AbstractRotating, check_rotations, check_space
 from ._phase_space import AbstractSymplectic, backsolve
 from ._projected import Projected
 from ._reversible import Reversible, check_reversible
@@ -133,7 +135,7 @@ def make_plan(
     if isinstance(adjoint, Reversible):
         check_reversible(solver)
     if isinstance(adjoint, dfx.BacksolveAdjoint):
-        if isinstance(solver, AbstractSymplectic):
+        if isinstance(solver, AbstractSymplectic | AbstractLie):
             raise backsolve(type(solver).__name__)
     if throw:
         t0 = _traced("t0", t0, jnp.isfinite, "be finite")
@@ -157,7 +159,21 @@ def make_plan(
     )
     if plan.space is not None:
         _check_points(y0, plan.space, solver)
+    _check_group(y0, plan)
     return plan
+
+
+def _check_group(y0: Any, plan: Plan) -> None:
+    """Solvers that act by a group keep the state on its orbit themselves."""
+    solver, space = plan.solver, plan.manifold
+    if isinstance(solver, Isospectral):
+        if space is not None:
+            rule = "be None for Isospectral, which keeps the eigenvalues by itself"
+            raise must("manifold", rule, repr(space))
+        check_matrices(y0)
+    if isinstance(solver, AbstractRotating):
+        check_space(solver, space)
+        check_rotations(solver, y0, values=plan.throw and space is None)
 
 
 def _check_points(y0: Any, space: AbstractManifold, solver: Any) -> None:

@@ -66,8 +66,8 @@ def check_term(solver: Any, terms: Any) -> Any:
 
 
 def backsolve(name: str) -> ValueError:
-    """The error for an adjoint whose equations are not Hamilton's."""
-    rule = f"not be BacksolveAdjoint for {name}, which solves Hamilton's equations only"
+    """The error for an adjoint whose equations are not of the form that is solved."""
+    rule = f"not be BacksolveAdjoint for {name}, whose form its equations do not have"
     return must("adjoint", rule, "BacksolveAdjoint; use RecursiveCheckpointAdjoint")
 
 

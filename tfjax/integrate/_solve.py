@@ -286,6 +286,10 @@ class _Shaped(eqx.Module):
     def separable(self):
         return getattr(self.field, "separable", None)
 
+    @property
+    def generator(self):
+        return getattr(self.field, "generator", None)
+
     def __call__(self, t, y, args=None):
         return _velocity(self.field, t, y, args)
 
