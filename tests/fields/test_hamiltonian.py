@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfjax.energies import AttentionPotential, Hamiltonian
-from tfjax.fields import hamiltonian_field
+from tfjax.fields import hamiltonian
 
 
 def random(*shape, seed=0):
@@ -28,7 +28,7 @@ def mass_of(q):
 def test_the_velocity_is_p_over_m_and_the_force_minus_the_gradient(tol):
     stiffness = jnp.array([1.0, 2.0, 3.0])
     H = Hamiltonian(lambda q: 0.5 * jnp.sum(stiffness[None] * q**2), mass=2.0)
-    dq, dp = hamiltonian_field(H)(0.0, (Q, P))
+    dq, dp = hamiltonian(H)(0.0, (Q, P))
     np.testing.assert_allclose(dq, P / 2, rtol=tol.identity)
     np.testing.assert_allclose(dp, -stiffness[None] * Q, rtol=tol.identity)
 
@@ -37,10 +37,10 @@ def test_args_are_the_last_argument_of_every_part(tol):
     H = Hamiltonian(
         lambda q, k: 0.5 * k * jnp.sum(q**2), lambda q, k: 1 + 0 * q[0, 0] + k
     )
-    dq, dp = hamiltonian_field(H)(0.0, (Q, P), jnp.asarray(3.0))
+    dq, dp = hamiltonian(H)(0.0, (Q, P), jnp.asarray(3.0))
     np.testing.assert_allclose(dq, P / 4, rtol=tol.identity)
     np.testing.assert_allclose(dp, -3 * Q, rtol=tol.identity, atol=tol.identity)
-    general = hamiltonian_field(lambda q, p, k: k * jnp.sum(q * p))
+    general = hamiltonian(lambda q, p, k: k * jnp.sum(q * p))
     dq, dp = general(0.0, (Q, P), jnp.asarray(3.0))
     np.testing.assert_allclose(dq, 3 * Q, rtol=tol.identity)
     np.testing.assert_allclose(dp, -3 * P, rtol=tol.identity)
@@ -63,7 +63,7 @@ def test_the_energy_changes_by_the_power_of_the_ports(mass, kind, tol):
     H = Hamiltonian(AttentionPotential(1.3, confinement=0.5), mass)
     control = lambda t, y, args: jnp.sin(t) * y[1] + args
     ignores_args = lambda q, p, args: H(q, p)
-    field = hamiltonian_field(ignores_args, damping=damping, control=control)
+    field = hamiltonian(ignores_args, damping=damping, control=control)
     push = random(*SHAPE, seed=4)
     velocity, force = field(jnp.asarray(0.4), (Q, P), push)
     _, rate = jax.jvp(H, (Q, P), (velocity, force))
@@ -78,54 +78,52 @@ def test_the_energy_changes_by_the_power_of_the_ports(mass, kind, tol):
 def test_the_damping_takes_d_times_the_velocity_from_the_force(kind, tol):
     damping, matrix = DAMPING[kind]
     H = Hamiltonian(lambda q: 0.5 * jnp.sum(q**2), mass=2.0)
-    dq, dp = hamiltonian_field(H, damping=damping)(0.0, (Q, P))
+    dq, dp = hamiltonian(H, damping=damping)(0.0, (Q, P))
     expected = -np.asarray(Q) - np.asarray(dq) @ matrix.T
     np.testing.assert_allclose(dp, expected, rtol=0, atol=10 * tol.identity)
 
 
 def test_without_ports_the_field_is_orthogonal_to_the_gradient_of_h(tol):
     H = Hamiltonian(AttentionPotential(1.3, DRAG), mass_of)
-    _, rate = jax.jvp(H, (Q, P), hamiltonian_field(H)(0.0, (Q, P)))
+    _, rate = jax.jvp(H, (Q, P), hamiltonian(H)(0.0, (Q, P)))
     assert abs(float(rate)) < 100 * tol.identity
 
 
 def test_it_says_whether_it_is_separable():
     H = Hamiltonian(jnp.sum)
-    assert hamiltonian_field(H).separable is True
-    assert hamiltonian_field(Hamiltonian(jnp.sum, mass_of)).separable is False
-    assert hamiltonian_field(H, damping=1.0).separable is False
-    assert hamiltonian_field(H, control=lambda t, y, args: y[0]).separable is None
-    assert hamiltonian_field(lambda q, p: jnp.sum(q * p)).separable is None
+    assert hamiltonian(H).separable is True
+    assert hamiltonian(Hamiltonian(jnp.sum, mass_of)).separable is False
+    assert hamiltonian(H, damping=1.0).separable is False
+    assert hamiltonian(H, control=lambda t, y, args: y[0]).separable is None
+    assert hamiltonian(lambda q, p: jnp.sum(q * p)).separable is None
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: hamiltonian_field(3.0), "`hamiltonian` must be a scalar function"),
-        (lambda: hamiltonian_field(jnp.sum, control=1.0), "`control` must be a functi"),
-        (lambda: hamiltonian_field(jnp.sum, damping=-1.0), "`damping` must be finite"),
+        (lambda: hamiltonian(3.0), "`H` must be a scalar function"),
+        (lambda: hamiltonian(jnp.sum, control=1.0), "`control` must be a functi"),
+        (lambda: hamiltonian(jnp.sum, damping=-1.0), "`damping` must be finite"),
         (
-            lambda: hamiltonian_field(lambda q, p: q)(0.0, (Q, P)),
-            r"`hamiltonian` must return a scalar, but was an array of shape \(4, 3\)",
+            lambda: hamiltonian(lambda q, p: q)(0.0, (Q, P)),
+            r"`H` must return a scalar, but was an array of shape \(4, 3\)",
         ),
         (
-            lambda: hamiltonian_field(Hamiltonian(jnp.sum))(0.0, (Q, P[0])),
+            lambda: hamiltonian(Hamiltonian(jnp.sum))(0.0, (Q, P[0])),
             "`y` must be a pair",
         ),
         (
-            lambda: hamiltonian_field(Hamiltonian(jnp.sum))(0.0, [Q, P]),
+            lambda: hamiltonian(Hamiltonian(jnp.sum))(0.0, [Q, P]),
             "`y` must be a pair",
         ),
         (
-            lambda: hamiltonian_field(
+            lambda: hamiltonian(
                 Hamiltonian(jnp.sum), control=lambda t, y, args: y[0][0]
             )(0.0, (Q, P)),
             r"`control` must return a force of shape \(4, 3\)",
         ),
         (
-            lambda: hamiltonian_field(Hamiltonian(jnp.sum), damping=jnp.eye(2))(
-                0.0, (Q, P)
-            ),
+            lambda: hamiltonian(Hamiltonian(jnp.sum), damping=jnp.eye(2))(0.0, (Q, P)),
             "`damping` must be a scalar, or of shape",
         ),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 import tfjax
 from tfjax.energies import AttentionPotential, Hamiltonian
-from tfjax.fields import hamiltonian_field
+from tfjax.fields import hamiltonian
 from tfjax.integrate import (
     ImplicitMidpoint,
     Leapfrog,
@@ -50,30 +50,26 @@ def scanned(q):
 MLP = eqx.nn.MLP(2, "scalar", 4, 2, activation=jnp.tanh, key=jax.random.key(0))
 kinetic = lambda p: jnp.sum(jnp.cosh(p))
 SEPARABLE = {
-    "declared": hamiltonian_field(Hamiltonian(spring, mass=jnp.array([1.0, 2.0]))),
-    "sum": hamiltonian_field(lambda q, p: kinetic(p) + spring(q)),
-    "jit": hamiltonian_field(jax.jit(lambda q, p: kinetic(p) + spring(q))),
-    "jit within": hamiltonian_field(
+    "declared": hamiltonian(Hamiltonian(spring, mass=jnp.array([1.0, 2.0]))),
+    "sum": hamiltonian(lambda q, p: kinetic(p) + spring(q)),
+    "jit": hamiltonian(jax.jit(lambda q, p: kinetic(p) + spring(q))),
+    "jit within": hamiltonian(
         jax.jit(lambda q, p: jax.jit(spring)(q) + jax.checkpoint(kinetic)(p))
     ),
-    "network": hamiltonian_field(lambda q, p: kinetic(p) + MLP(q)),
-    "scan": hamiltonian_field(lambda q, p: kinetic(p) + scanned(q)),
+    "network": hamiltonian(lambda q, p: kinetic(p) + MLP(q)),
+    "scan": hamiltonian(lambda q, p: kinetic(p) + scanned(q)),
     "plain": lambda t, y, args: (y[1], jnp.cos(t) - y[0]),
-    "control": hamiltonian_field(
+    "control": hamiltonian(
         Hamiltonian(spring), control=lambda t, y, args: y[0] * jnp.sin(t)
     ),
 }
 INSEPARABLE = {
-    "declared": hamiltonian_field(
-        Hamiltonian(spring, mass=lambda q: 1 + jnp.sum(q**2))
-    ),
-    "product": hamiltonian_field(lambda q, p: jnp.sum((q**2 + 1) * (p**2 + 1))),
-    "jit": hamiltonian_field(jax.jit(lambda q, p: jnp.sum((q**2 + 1) * p**2))),
-    "network": hamiltonian_field(lambda q, p: MLP(q * p)),
-    "damped": hamiltonian_field(Hamiltonian(spring), damping=0.1),
-    "feedback": hamiltonian_field(
-        Hamiltonian(spring), control=lambda t, y, args: -y[1]
-    ),
+    "declared": hamiltonian(Hamiltonian(spring, mass=lambda q: 1 + jnp.sum(q**2))),
+    "product": hamiltonian(lambda q, p: jnp.sum((q**2 + 1) * (p**2 + 1))),
+    "jit": hamiltonian(jax.jit(lambda q, p: jnp.sum((q**2 + 1) * p**2))),
+    "network": hamiltonian(lambda q, p: MLP(q * p)),
+    "damped": hamiltonian(Hamiltonian(spring), damping=0.1),
+    "feedback": hamiltonian(Hamiltonian(spring), control=lambda t, y, args: -y[1]),
     "velocity of q": lambda t, y, args: (y[1] + 0.1 * y[0], -y[0]),
 }
 
@@ -204,7 +200,7 @@ def test_a_step_that_finds_no_root_fails_the_solve():
 
 def pendulum(strength):
     H = Hamiltonian(lambda q: -strength * jnp.sum(jnp.cos(q)), jnp.array([1.0, 2.0]))
-    return hamiltonian_field(H)
+    return hamiltonian(H)
 
 
 def sum_of_squares(name, strength, q):
@@ -271,7 +267,7 @@ def test_the_force_is_taken_anew_where_it_jumps():
 
 @needs_float64
 def test_euler_multiplies_the_energy_of_an_oscillator_by_1_plus_h2():
-    field = hamiltonian_field(Hamiltonian(spring))
+    field = hamiltonian(Hamiltonian(spring))
     kwargs = {"t1": 10.0, "dt0": 0.1, "solver": dfx.Euler()}
     q, p = last(tfjax.solve(field, pair(), **kwargs))
     q0, p0 = pair()
@@ -287,7 +283,7 @@ def attracted():
     bilinear = rng.standard_normal((3, 3)) / 3**0.5
     H = Hamiltonian(AttentionPotential(1.0, bilinear, confinement=3.0))
     y0 = tuple(jnp.asarray(rng.standard_normal((8, 3))) for _ in range(2))
-    field = hamiltonian_field(H)
+    field = hamiltonian(H)
 
     def errors(solver, h, t1=100.0):
         saveat = dfx.SaveAt(ts=jnp.linspace(0, t1, 2001))
@@ -314,7 +310,7 @@ def test_leapfrog_keeps_the_energy_of_attracting_tokens_to_second_order(attracte
 def test_case_S26_a_hamiltonian_that_is_not_separable():
     H = lambda q, p: (q**2 + 1) * (p**2 + 1) / 2
     y0 = (jnp.asarray(0.0), jnp.asarray(-1.5))
-    field, saveat = hamiltonian_field(H), dfx.SaveAt(steps=True, t0=True)
+    field, saveat = hamiltonian(H), dfx.SaveAt(steps=True, t0=True)
     errors = {}
     for solver in (ImplicitMidpoint(), TaoLeapfrog()):
         for h in (0.01, 0.005):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tfjax
-from tfjax.fields import hamiltonian_field
+from tfjax.fields import hamiltonian
 from tfjax.integrate import (
     ImplicitMidpoint,
     Leapfrog,
@@ -145,7 +145,7 @@ def test_a_hamiltonian_with_leaves_is_differentiated(tol):
     def end(stiffness, adjoint):
         H = lambda q, p, k: jnp.sum(0.5 * p**2 + 0.5 * k * q**2)
         options = {"solver": Leapfrog(), "adjoint": adjoint, "t1": 0.1, "dt0": 0.1}
-        sol = tfjax.solve(hamiltonian_field(H), (Q, 0 * Q), stiffness, **options)
+        sol = tfjax.solve(hamiltonian(H), (Q, 0 * Q), stiffness, **options)
         return sol.ys[0][-1, 0]
 
     got = jax.grad(end)(jnp.asarray(2.0), reversible_mode())

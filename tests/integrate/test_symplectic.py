@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tfjax
-from tfjax.fields import hamiltonian_field
+from tfjax.fields import hamiltonian
 from tfjax.integrate import (
     ImplicitMidpoint,
     Leapfrog,
@@ -179,9 +179,7 @@ def start_of(solver):
 def test_the_flow_of_a_step_is_symplectic(name):
     solver = SOLVERS[name][0]
     needs_separable = name in ("Leapfrog", "Yoshida4", "Yoshida6")
-    field = (
-        pendulums if needs_separable else hamiltonian_field(lambda q, p, a: bent(q, p))
-    )
+    field = pendulums if needs_separable else hamiltonian(lambda q, p, a: bent(q, p))
     flow = flat_flow(solver, field, 3, jnp.asarray(0.1))
     assert asymplectic(flow, start_of(solver)) < 1e-12
 
@@ -225,7 +223,7 @@ def test_tao_turns_the_differences_of_the_copies_by_2_omega_h(tol):
 
 @needs_float64
 def test_tao_returns_to_the_start_in_the_doubled_space():
-    field = hamiltonian_field(lambda q, p, args: bent(q, p))
+    field = hamiltonian(lambda q, p, args: bent(q, p))
     h, solver = jnp.asarray(0.01), TaoLeapfrog()
     there, back = (jax.jit(flat_flow(solver, field, 200, s * h)) for s in (1, -1))
     z = start_of(solver)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfjax.energies import AttentionPotential, Hamiltonian
-from tfjax.fields import hamiltonian_field
+from tfjax.fields import hamiltonian
 
 from .base import DTYPE, D, Sample, random
 
@@ -35,7 +35,7 @@ def heavy(q, params):
 def force(q, params):
     control = lambda t, y, args: -y[0] * jnp.cos(jnp.asarray(t, y[0].dtype))
     H = Hamiltonian(potential(params, 2), params["mass"])
-    field = hamiltonian_field(H, damping=params["damping"], control=control)
+    field = hamiltonian(H, damping=params["damping"], control=control)
     return field(0.25, (q, -2 * q))[1]
 
 
@@ -64,7 +64,7 @@ ENERGIES = {
 }
 
 FIELDS = {
-    "hamiltonian_field": {
+    "hamiltonian": {
         "matrix": sample(
             force, HEAVY | {"damping": DTYPE.type(0.1) * MASS}, vector=True
         ),

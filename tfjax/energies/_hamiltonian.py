@@ -32,7 +32,7 @@ class Hamiltonian(eqx.Module):
     $$H(q, p) = \tfrac12 \langle p, M^{-1} p \rangle + \Phi(q)$$
 
     It is separable unless the mass depends on the position. Any other function of
-    (q, p) is a Hamiltonian to [`hamiltonian_field`][tfjax.fields.hamiltonian_field]
+    (q, p) is a Hamiltonian to [`hamiltonian`][tfjax.fields.hamiltonian]
     too; this class is for those with mass.
 
     **Arguments:**

@@ -30,7 +30,7 @@ Made of other things:
 
 - `intrinsic_attention(manifold)`: attention by geodesics, on any manifold.
 - `gradient_flow(energy, manifold)`: the flow that raises or lowers an energy.
-- `hamiltonian_field(H)`: Hamilton's equations, with damping and control.
+- `hamiltonian(H)`: Hamilton's equations, with damping and control.
 - `Sum(f, g)`, `Scaled(f, factor)`, `Bound(f, args)`: fields made of fields.
 
 Parameters:
@@ -66,7 +66,7 @@ from ._euclidean import (
     rescaled_attention as rescaled_attention,
 )
 from ._gradient import gradient_flow as gradient_flow
-from ._hamiltonian import hamiltonian_field as hamiltonian_field
+from ._hamiltonian import hamiltonian as hamiltonian
 from ._intrinsic import intrinsic_attention as intrinsic_attention
 from ._lax import (
     double_bracket as double_bracket,

@@ -13,8 +13,8 @@ from .._core import as_float, is_concrete, matmul, must, widen
 from ._base import VectorField
 
 
-def hamiltonian_field(
-    hamiltonian: Callable[..., Any],
+def hamiltonian(
+    H: Callable[..., Any],
     *,
     damping: Any = None,
     control: Callable[..., Any] | None = None,
@@ -29,7 +29,7 @@ def hamiltonian_field(
 
     **Arguments:**
 
-    - `hamiltonian`: a scalar function `H(q, p)`, such as a
+    - `H`: a scalar function `H(q, p)`, such as a
       [`Hamiltonian`][tfjax.energies.Hamiltonian]. Where the field is called with
       parameters (not None), they are its last argument: `H(q, p, args)`. It may be an
       `eqx.Module` with leaves of its own.
@@ -50,9 +50,9 @@ def hamiltonian_field(
 
         >>> import jax.numpy as jnp
         >>> from tfjax.energies import Hamiltonian
-        >>> from tfjax.fields import hamiltonian_field
+        >>> from tfjax.fields import hamiltonian
         >>> H = Hamiltonian(lambda q: 0.5 * jnp.sum(q**2), mass=2.0)
-        >>> field = hamiltonian_field(H, damping=0.1)
+        >>> field = hamiltonian(H, damping=0.1)
         >>> dq, dp = field(0.0, (jnp.array([1.0]), jnp.array([4.0])))
         >>> f"{dq[0]:.1f} {dp[0]:.1f}"
         '2.0 -1.2'
@@ -60,8 +60,8 @@ def hamiltonian_field(
     Source: A. van der Schaft, D. Jeltsema, Port-Hamiltonian Systems Theory: An
     Introductory Overview, section 2.
     """
-    if not callable(hamiltonian):
-        raise must("hamiltonian", "be a scalar function (q, p)", repr(hamiltonian))
+    if not callable(H):
+        raise must("H", "be a scalar function (q, p)", repr(H))
     if control is not None and not callable(control):
         raise must("control", "be a function (t, (q, p), args)", repr(control))
     if damping is not None:
@@ -71,11 +71,11 @@ def hamiltonian_field(
             diagonal = np.diagonal(diagonal) if diagonal.ndim == 2 else diagonal
             if not np.all(np.isfinite(damping)) or not np.all(diagonal >= 0):
                 raise must("damping", "be finite and not negative", np.array(damping))
-    return _HamiltonianField(hamiltonian, damping, control)
+    return _HamiltonianField(H, damping, control)
 
 
 class _HamiltonianField(eqx.Module):
-    hamiltonian: Callable[..., Any]
+    H: Callable[..., Any]
     damping: Float[Array, "..."] | None
     control: Callable[..., Any] | None
 
@@ -85,7 +85,7 @@ class _HamiltonianField(eqx.Module):
             return False
         if self.control is not None:
             return None
-        return getattr(self.hamiltonian, "separable", None)
+        return getattr(self.H, "separable", None)
 
     def __call__(
         self, t: Any, y: tuple[Any, Any], args: Any = None
@@ -111,10 +111,10 @@ class _HamiltonianField(eqx.Module):
 
     def _scalar(self, q, p, args):
         more = () if args is None else (args,)
-        value = self.hamiltonian(q, p, *more)
+        value = self.H(q, p, *more)
         if jnp.shape(value) != ():
             got = f"an array of shape {jnp.shape(value)}"
-            raise must("hamiltonian", "return a scalar", got)
+            raise must("H", "return a scalar", got)
         return value
 
 

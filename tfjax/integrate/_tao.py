@@ -52,12 +52,12 @@ class TaoLeapfrog(AbstractSymplectic):
     !!! example
 
         >>> import jax, jax.numpy as jnp, tfjax
-        >>> from tfjax.fields import hamiltonian_field
+        >>> from tfjax.fields import hamiltonian
         >>> from tfjax.integrate import TaoLeapfrog
         >>> H = lambda q, p: (q**2 + 1) * (p**2 + 1) / 2
         >>> y0 = (jnp.array(0.0), jnp.array(-1.5))
         >>> kwargs = {"t1": 10.0, "dt0": 0.01, "solver": TaoLeapfrog()}
-        >>> q, p = tfjax.solve(hamiltonian_field(H), y0, **kwargs).ys
+        >>> q, p = tfjax.solve(hamiltonian(H), y0, **kwargs).ys
         >>> bool(abs(H(q[-1], p[-1]) / H(*y0) - 1) < 1e-3)
         True
 
