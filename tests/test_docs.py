@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfjax.figures.paper import EXPERIMENTS
+from tfjax.figures.experiments import EXPERIMENTS
 
 
 DOCS = Path(__file__).parents[1] / "docs"

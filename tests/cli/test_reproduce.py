@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tfjax.cli import _page, _reproduction, main
-from tfjax.figures import paper
-from tfjax.figures.paper import Experiment
-from tfjax.figures.paper._base import Report, near
+from tfjax.figures import experiments as registry
+from tfjax.figures._report import Report, near
+from tfjax.figures.experiments import Experiment
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def experiments(monkeypatch):
 
     functions = {"holds": make(42.1), "fails": make(41.0), "breaks": make(None)}
     table = {name: Experiment("_x", f"what {name} in one line") for name in functions}
-    for module in (paper, _page, _reproduction):
+    for module in (registry, _page, _reproduction):
         monkeypatch.setattr(module, "EXPERIMENTS", table)
     monkeypatch.setattr(_reproduction, "load", functions.__getitem__)
 
@@ -118,7 +118,7 @@ def test_missing_weights_end_the_command_before_the_first_experiment(
 ):
     monkeypatch.setenv("TFJAX_CACHE", str(tmp_path / "cache"))
     needy = Experiment("_x", "what needs weights in one line", weights=("albert",))
-    monkeypatch.setitem(paper.EXPERIMENTS, "needy", needy)
+    monkeypatch.setitem(registry.EXPERIMENTS, "needy", needy)
     assert main(["reproduce", "holds", "needy", "--out", str(tmp_path / "out")]) == 1
     captured = capsys.readouterr()
     assert "needy could not be run: " in captured.err

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..figures.paper import EXPERIMENTS
+from ..figures.experiments import EXPERIMENTS
 from ._errors import FailedRun
 
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ..figures import save_figure
-from ..figures.paper import EXPERIMENTS, Report, Row, load
+from ..figures.experiments import EXPERIMENTS, Report, Row, load
 from ..nn import find_weights
 from ._errors import FailedRun
 from ._output import killable, write_json, writing

@@ -39,7 +39,7 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs the experiments that are named; 1 if a claim does not hold."""
-    from ..figures.paper import EXPERIMENTS
+    from ..figures.experiments import EXPERIMENTS
     from ._errors import InputError, must
 
     if arguments.list:

@@ -9,7 +9,7 @@ from ...fields import AttentionParams, self_attention
 from ...geometry import Sphere
 from ...integrate import solve, solve_ensemble
 from .._base import BLUE, GREY, INK, PALETTE, new_figure, style
-from ._base import Progress, Report, Row, above, below, quiet, reported
+from .._report import Progress, Report, Row, above, below, quiet, reported
 
 
 # Leaders: the width delta in units of beta^(-1/2); clusters: when, and how close.

@@ -20,7 +20,7 @@ from ...fields import (
 from ...geometry import Sphere
 from ...integrate import solve, solve_ensemble
 from .._base import BLUE, GREY, PALETTE, RED, new_figure, style
-from ._base import Progress, Report, Row, above, below, near, quiet
+from .._report import Progress, Report, Row, above, below, near, quiet
 from ._measures import circle_points
 
 

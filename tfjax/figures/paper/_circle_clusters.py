@@ -10,7 +10,7 @@ from ...fields import AttentionParams, self_attention
 from ...geometry import Sphere
 from ...integrate import solve, solve_ensemble
 from .._base import INK, cluster_colours, new_figure, style
-from ._base import Progress, Report, near, quiet, reported
+from .._report import Progress, Report, near, quiet, reported
 
 
 # The mean number of clusters at t = 18, by beta.

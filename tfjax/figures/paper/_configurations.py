@@ -12,8 +12,8 @@ from ...fields import AttentionParams, unnormalized_self_attention
 from ...geometry import Sphere
 from ...integrate import solve
 from .._base import BLUE, GREY, RED, new_figure, style
+from .._report import Progress, Report, Row, above, below, near, quiet
 from .._trajectory import draw_sphere, draw_tokens
-from ._base import Progress, Report, Row, above, below, near, quiet
 
 
 class _Case(NamedTuple):

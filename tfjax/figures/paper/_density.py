@@ -29,7 +29,7 @@ from ...meanfield import (
 )
 from ...theory import sphere_growth_rate
 from .._base import PALETTE, new_figure, style
-from ._base import Progress, Report, Row, above, below, near, quiet, within
+from .._report import Progress, Report, Row, above, below, near, quiet, within
 
 
 _ANGLES, _BETA = 128, 4.0

@@ -11,7 +11,7 @@ from ...geometry import Sphere
 from ...integrate import solve
 from ...theory import equiangular as curve, equiangular_time
 from .._base import PALETTE, new_figure, style
-from ._base import Progress, Report, Row, below, near, quiet, within
+from .._report import Progress, Report, Row, below, near, quiet, within
 
 
 _TABLE = {

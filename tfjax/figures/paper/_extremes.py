@@ -9,7 +9,7 @@ from ...energies import interaction_energy
 from ...geometry import Sphere
 from ...theory import dirac_energy, uniform_energy as least_energy
 from .._base import GREY, PALETTE, new_figure, style
-from ._base import Progress, Report, Row, above, below, near, quiet
+from .._report import Progress, Report, Row, above, below, near, quiet
 
 
 # Dimension: the energy at beta = 1, 4, 9.

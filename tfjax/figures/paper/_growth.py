@@ -13,7 +13,7 @@ from ...integrate import solve
 from ...meanfield import MeanFieldParams, circle_continuity, circle_modes
 from ...theory import circle_growth_rate
 from .._base import PALETTE, new_figure, style
-from ._base import Progress, Report, Row, below, near, quiet
+from .._report import Progress, Report, Row, below, near, quiet
 
 
 _FASTEST = {1.0: 1, 4.0: 3, 5.0: 3, 7.0: 4, 9.0: 4}

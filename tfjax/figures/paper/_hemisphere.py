@@ -12,7 +12,7 @@ from ...geometry import Sphere
 from ...integrate import solve, solve_ensemble
 from ...theory import wendel
 from .._base import GREY, PALETTE, new_figure, style
-from ._base import Progress, Report, Row, above, below, near, quiet
+from .._report import Progress, Report, Row, above, below, near, quiet
 from ._measures import decay_rate
 
 

@@ -16,7 +16,7 @@ from ...fields import (
 from ...geometry import Sphere
 from ...integrate import solve
 from .._base import BLUE, GREY, RED, new_figure, style
-from ._base import Progress, Report, above, below, quiet
+from .._report import Progress, Report, above, below, quiet
 
 
 _CASES = ((32, 3, 1.0), (20, 2, 4.0), (16, 8, 9.0))

@@ -16,7 +16,7 @@ from ...theory import (
     random_block_norm,
 )
 from .._base import BLUE, GREY, PALETTE, RED, new_figure, style
-from ._base import Progress, Report, Row, above, below, near, quiet, within
+from .._report import Progress, Report, Row, above, below, near, quiet, within
 
 
 _N, _A, _M = 32, 0.5, 0.5

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...energies import interaction_energy
 from .._base import PALETTE, new_figure, style
-from ._base import Progress, Report, Row, above, below, near, quiet
+from .._report import Progress, Report, Row, above, below, near, quiet
 
 
 _SIZES = tuple(range(2, 13))

@@ -13,7 +13,7 @@ from ...geometry import Sphere
 from ...integrate import reduce_to_span, solve_ensemble
 from ...theory import equiangular
 from .._base import BLUE, GREY, PALETTE, RED, new_figure, style
-from ._base import Progress, Report, Row, above, below, near, quiet, reported, within
+from .._report import Progress, Report, Row, above, below, near, quiet, reported, within
 
 
 _PRECISE: dict[str, Any] = {"rtol": 1e-9, "atol": 1e-11, "throw": True}

@@ -6,7 +6,7 @@ import numpy as np
 from ...fields import AttentionParams, euclidean_attention
 from ...theory import long_context_cosine, long_context_limit
 from .._base import GREY, PALETTE, RED, new_figure, style
-from ._base import Progress, Report, Row, below, near, quiet
+from .._report import Progress, Report, Row, below, near, quiet
 
 
 _RHO = 0.5

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...diagnostics import inner_products
-from ._base import Row, above, near, reported
+from .._report import Row, above, near, reported
 
 
 CLOSE = 0.999

@@ -18,7 +18,7 @@ from .._base import (
     new_figure,
     style,
 )
-from ._base import Progress, Report, above, quiet, reported, within
+from .._report import Progress, Report, above, quiet, reported, within
 
 
 _N, _BETA, _CLOSE = 8, 16.0, 0.99

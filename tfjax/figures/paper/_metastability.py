@@ -15,7 +15,7 @@ from ...geometry import Sphere
 from ...integrate import solve
 from ...theory import dirac_energy, equiangular_time, metastability as bounds
 from .._base import BLUE, GREY, PALETTE, RED, log_time, new_figure, style
-from ._base import Progress, Report, Row, above, below, near, quiet, reported
+from .._report import Progress, Report, Row, above, below, near, quiet, reported
 from ._measures import FIVE_ANGLES, circle_points
 
 

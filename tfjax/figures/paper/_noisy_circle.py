@@ -24,7 +24,7 @@ from ...meanfield import (
 )
 from ...theory import critical_noise, noisy_kuramoto_order, tricritical_beta
 from .._base import GREY, PALETTE, new_figure, style
-from ._base import Progress, Report, Row, below, near, quiet, reported
+from .._report import Progress, Report, Row, below, near, quiet, reported
 from ._measures import NOISE_RATIOS, Branches, hysteresis_rows
 
 

@@ -25,7 +25,7 @@ from ...meanfield import (
 )
 from ...theory import critical_noise, noisy_kuramoto_order, tricritical_beta
 from .._base import GREY, PALETTE, new_figure, style
-from ._base import Progress, Report, Row, above, below, near, quiet
+from .._report import Progress, Report, Row, above, below, near, quiet
 from ._measures import NOISE_RATIOS, Branches, hysteresis_rows
 
 

@@ -18,7 +18,7 @@ from ...geometry import Sphere
 from ...integrate import solve
 from ...theory import normalized_log_variance
 from .._base import PALETTE, new_figure, style
-from ._base import Progress, Report, near, quiet
+from .._report import Progress, Report, near, quiet
 
 
 # Scheme, end, clock in which log Var falls, rate (arXiv 2510.22026), axis.

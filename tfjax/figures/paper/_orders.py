@@ -12,7 +12,7 @@ from ...fields import AttentionParams, euclidean_attention, self_attention
 from ...geometry import Sphere
 from ...integrate import solve
 from .._base import PALETTE, new_figure, style
-from ._base import Progress, Report, Row, near, quiet, reported
+from .._report import Progress, Report, Row, near, quiet, reported
 
 
 _T1, _D, _BETA = 2.0, 3, 2.0

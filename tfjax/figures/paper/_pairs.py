@@ -13,7 +13,7 @@ from ...geometry import Sphere
 from ...integrate import solve_ensemble
 from ...theory import equiangular, equiangular_time
 from .._base import PALETTE, new_figure, style
-from ._base import Progress, Report, Row, near, quiet, reported
+from .._report import Progress, Report, Row, near, quiet, reported
 from ._measures import CLOSE
 from ._shares import uniform_starts
 

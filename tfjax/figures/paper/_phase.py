@@ -6,7 +6,7 @@ import numpy as np
 from ...fields import self_attention
 from ...theory import equiangular_time, phase_curve
 from .._base import RED, new_figure
-from ._base import Progress, Report, Row, below, quiet
+from .._report import Progress, Report, Row, below, quiet
 from ._measures import CLOSE
 from ._shares import draw_share, half_times, share_along, uniform_starts
 

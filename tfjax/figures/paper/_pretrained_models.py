@@ -10,7 +10,7 @@ from ...geometry import Sphere
 from ...integrate import reduce_to_span, solve
 from ...nn import Pretrained, Tokens, load_pretrained
 from .._base import GREY, PALETTE, new_figure, style
-from ._base import Progress, Report, Row, above, below, near, quiet, within
+from .._report import Progress, Report, Row, above, below, near, quiet, within
 from ._texts import ANTIBODY, PHONEMES, paragraph
 
 

@@ -13,7 +13,7 @@ from ...geometry import Sphere
 from ...integrate import solve
 from ...theory import dirac_energy
 from .._base import BLUE, GREY, PALETTE, RED, new_figure, style
-from ._base import Progress, Report, Row, below, near, quiet
+from .._report import Progress, Report, Row, below, near, quiet
 from ._measures import FIVE_ANGLES, circle_points, close_share
 from ._shares import share_along, uniform_starts
 

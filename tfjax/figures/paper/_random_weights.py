@@ -11,7 +11,7 @@ from ...fields import AttentionParams, self_attention
 from ...geometry import Sphere
 from ...integrate import solve, solve_ensemble
 from .._base import new_figure
-from ._base import Progress, Report, Row, above, below, quiet, reported
+from .._report import Progress, Report, Row, above, below, quiet, reported
 from ._families import FAMILIES, draw_weights
 from ._measures import close_share
 from ._shares import draw_share

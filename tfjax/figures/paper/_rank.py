@@ -9,7 +9,7 @@ from ...fields import AttentionParams, self_attention
 from ...geometry import Sphere
 from ...integrate import solve_ensemble
 from .._base import GREY, PALETTE, new_figure, style
-from ._base import Progress, Report, Row, above, below, near, quiet
+from .._report import Progress, Report, Row, above, below, near, quiet
 from ._measures import decay_rate
 
 

@@ -13,7 +13,7 @@ from ...fields import PiecewiseConstant, self_attention
 from ...geometry import Sphere
 from ...integrate import solve_ensemble
 from .._base import new_figure, style
-from ._base import Progress, Report, Row, above, below, quiet, reported
+from .._report import Progress, Report, Row, above, below, quiet, reported
 from ._families import FAMILIES, Family, draw_weights
 from ._measures import close_share
 

@@ -8,7 +8,7 @@ from scipy.spatial import ConvexHull
 from ...fields import AttentionParams, euclidean_attention, rescaled_attention
 from ...integrate import solve
 from .._base import BLUE, GREY, RED, new_figure, style
-from ._base import Progress, Report, Row, below, quiet, within
+from .._report import Progress, Report, Row, below, quiet, within
 
 
 _VALUES = {

@@ -9,7 +9,7 @@ from ...fields import AttentionParams, self_attention
 from ...geometry import Sphere
 from ...integrate import solve_ensemble
 from .._panels import plot_time_scales
-from ._base import Progress, Report, near, quiet, within
+from .._report import Progress, Report, near, quiet, within
 
 
 # The mean number of clusters of 32 tokens at beta = 9, and what is allowed beside it.

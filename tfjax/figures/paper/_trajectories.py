@@ -21,7 +21,7 @@ from ...fields import (
 from ...geometry import Sphere
 from ...integrate import reduce_to_span, solve
 from .._base import INK, PALETTE, new_figure, style
-from ._base import Progress, Report, below, quiet
+from .._report import Progress, Report, below, quiet
 
 
 # Early and late: the tokens' own errors grow before they shrink.

@@ -11,7 +11,7 @@ from ...fields import unnormalized_self_attention
 from ...geometry import Sphere
 from ...theory import equiangular_time
 from .._base import RED, new_figure
-from ._base import Progress, Report, Row, above, below, quiet, reported
+from .._report import Progress, Report, Row, above, below, quiet, reported
 from ._measures import CLOSE, close_share
 from ._shares import draw_share, half_times, share_along, uniform_starts
 

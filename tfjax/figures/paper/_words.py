@@ -8,7 +8,7 @@ from ...geometry import Sphere
 from ...integrate import reduce_to_span, solve_ensemble
 from ...nn import load_pretrained
 from .._base import PALETTE, labels_along, log_time, new_figure, style
-from ._base import Progress, Report, Row, below, near, quiet
+from .._report import Progress, Report, Row, below, near, quiet
 from ._texts import KITCHEN, WORD_COUNTS, WORD_TIMES, paragraph
 
 

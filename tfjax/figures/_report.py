@@ -7,7 +7,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._base import Figure
+from ._base import Figure
+
+
+class Experiment(NamedTuple):
+    """Where an experiment is found, what it shows in a line, which weights it needs.
+
+    `module` is relative to `tfjax.figures`; the function in it has the experiment's
+    name, with underscores.
+    """
+
+    module: str
+    title: str
+    weights: tuple[str, ...] = ()
 
 
 class Row(NamedTuple):

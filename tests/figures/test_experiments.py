@@ -9,8 +9,8 @@ import jax
 import numpy as np
 import pytest
 
-from tfjax.figures.paper import EXPERIMENTS, Report, load
-from tfjax.figures.paper._base import above, below, near, reported, within
+from tfjax.figures._report import above, below, near, reported, within
+from tfjax.figures.experiments import EXPERIMENTS, Report, load
 from tfjax.figures.paper._pretrained_models import _EXPECTED
 from tfjax.figures.paper._texts import WORD_COUNTS, WORD_TIMES, paragraph
 from tfjax.nn import find_weights
