@@ -177,6 +177,19 @@ def test_a_permutation_of_the_tokens_permutes_the_result_unless_causal(name, tol
         close(got, expected, 5 * tol.identity)
 
 
+@pytest.mark.parametrize("name", [n for n, s in SAMPLES.items() if s.vector])
+def test_another_unit_of_time_changes_no_step(name):
+    """t -> c t and f -> f / c: bit for bit, for a power of two."""
+    sample = SAMPLES[name]
+    field = lambda t, x, args: compiled(name)(x, args)
+    slow, (h, c) = fields.Scaled(field, 0.25), (0.125, 4)
+    x = y = jnp.asarray(sample.state(0))
+    for _ in range(2):
+        x = x + h * field(0.0, x, sample.params)
+        y = y + c * h * slow(0.0, y, sample.params)
+    np.testing.assert_array_equal(x, y)
+
+
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_sweep_through_solve_is_traced_once(name):
     sample = next(iter(FIELDS[name].values()))

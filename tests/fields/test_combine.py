@@ -8,14 +8,20 @@ import numpy as np
 import pytest
 
 import tfjax
+from tfjax.energies import Hamiltonian
 from tfjax.fields import (
     AttentionParams,
     Bound,
     Kuramoto,
     Scaled,
     Sum,
+    double_bracket,
+    hamiltonian,
     kuramoto,
+    lax_pair,
+    lie_bracket,
     self_attention,
+    toda,
     unnormalized_self_attention,
 )
 
@@ -49,6 +55,35 @@ def test_a_bound_field_heeds_its_own_parameters_only(tol):
     np.testing.assert_array_equal(own(0.0, X), expected)
     both = Sum(own, self_attention)(0.0, X, PARAMS)
     close(both, expected + self_attention(0.0, X, PARAMS), tol)
+
+
+def test_what_a_field_tells_solvers_is_told_by_what_is_made_of_it(tol):
+    """[B, L] + c [C, L] = [B + c C, L]; and sums of separable fields are separable."""
+    N, L = jnp.diag(jnp.array([1.0, 3.0, 2.0])), jnp.asarray(X[:3] + X[:3].T)
+    own = Bound(lax_pair(lambda L, k: k * toda.generator(0.0, L)), jnp.asarray(2.0))
+    field = Sum(double_bracket(N), Scaled(own, -0.5))
+    pair = lax_pair(lambda L: field.generator(0.0, L))
+    np.testing.assert_allclose(
+        field(0.0, L), pair(0.0, L), rtol=0, atol=200 * tol.identity
+    )
+    assert Sum(toda, lambda t, L, args: L).generator is None
+    assert Scaled(lie_bracket(N, lambda L: L), 2.0).generator is None
+    assert Bound(self_attention, PARAMS).generator is None
+
+    still, bent = (
+        hamiltonian(Hamiltonian(jnp.sum)),
+        hamiltonian(Hamiltonian(jnp.sum, heavy)),
+    )
+    for made in (lambda f: Scaled(f, 2.0), lambda f: Bound(f, None)):
+        assert made(still).separable is True
+        assert made(bent).separable is False
+        assert made(self_attention).separable is None
+    assert Sum(still, Scaled(still, 2.0)).separable is True
+    assert Sum(still, bent).separable is None
+
+
+def heavy(q):
+    return 1 + jnp.sum(q**2)
 
 
 def test_states_may_be_trees(tol):

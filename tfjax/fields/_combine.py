@@ -1,5 +1,6 @@
 """Fields made of fields: sums, multiples, and fields with parameters of their own."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +16,8 @@ class Sum(eqx.Module):
     r"""The sum of fields: `(t, x, args) -> f_1(t, x, args) + f_2(t, x, args) + ...`
 
     Every part is called with the same parameters; [`Bound`][] gives a part its own.
-    Half precision is summed in float32 and rounded once.
+    Half precision is summed in float32 and rounded once. A sum of Lax pairs is one, and
+    a sum of separable fields is separable: solvers are told, by multiples too.
 
     **Arguments:**
 
@@ -41,6 +43,19 @@ class Sum(eqx.Module):
         if not fields:
             raise must("fields", "be at least one field", "none")
         self.fields = tuple(_field("fields", field) for field in fields)
+
+    @property
+    def separable(self) -> bool | None:
+        """True where all parts are; elsewhere None, for what some have may cancel."""
+        return True if all(_separable(field) for field in self.fields) else None
+
+    @property
+    def generator(self) -> Callable[..., Any] | None:
+        """The sum of the generators, where all parts have one."""
+        parts = [_generator(field) for field in self.fields]
+        if any(part is None for part in parts):
+            return None
+        return lambda t, L, args=None: sum(part(t, L, args) for part in parts if part)
 
     def __call__(self, t: Any, x: Any, args: Any = None) -> Any:
         wide = _widened(x)
@@ -84,12 +99,27 @@ class Scaled(eqx.Module):
         self.field = _field("field", field)
         self.factor = as_float("factor", factor)
 
+    @property
+    def separable(self) -> bool | None:
+        """As the field is."""
+        return _separable(self.field)
+
+    @property
+    def generator(self) -> Callable[..., Any] | None:
+        """The multiple of the generator, where the field has one."""
+        part = _generator(self.field)
+        if part is None:
+            return None
+        return lambda t, L, args=None: self._times(part(t, L, args))
+
     def __call__(self, t: Any, x: Any, args: Any = None) -> Any:
+        velocity = self.field(t, _widened(x), args)
+        return _narrowed(jax.tree.map(self._times, velocity), x)
+
+    def _times(self, v: Array) -> Array:
         if self.factor.ndim:
             raise must("factor", "be a scalar", f"of shape {self.factor.shape}")
-        velocity = self.field(t, _widened(x), args)
-        scaled = jax.tree.map(lambda v: self.factor.astype(v.dtype) * v, velocity)
-        return _narrowed(scaled, x)
+        return self.factor.astype(v.dtype) * v
 
 
 class Bound(eqx.Module):
@@ -124,6 +154,17 @@ class Bound(eqx.Module):
         self.field = _field("field", field)
         self.args = args
 
+    @property
+    def separable(self) -> bool | None:
+        """As the field is."""
+        return _separable(self.field)
+
+    @property
+    def generator(self) -> Callable[..., Any] | None:
+        """The generator with the own parameters, where the field has one."""
+        part = _generator(self.field)
+        return None if part is None else lambda t, L, args=None: part(t, L, self.args)
+
     def __call__(self, t: Any, x: Any, args: Any = None) -> Any:
         return self.field(t, x, self.args)
 
@@ -132,6 +173,16 @@ def _field(name: str, value: Any) -> VectorField:
     if not callable(value):
         raise must(name, "be a function (t, x, args) -> dx/dt", repr(value))
     return value
+
+
+def _separable(field: VectorField) -> bool | None:
+    """What a field of pairs (q, p) says of itself to solvers, as `hamiltonian` does."""
+    return getattr(field, "separable", None)
+
+
+def _generator(field: VectorField) -> Callable[..., Any] | None:
+    """B of a field that is a Lax pair [B, L], as `lax_pair` and its kind are."""
+    return getattr(field, "generator", None)
 
 
 def _widened(x: Any) -> Any:

@@ -44,7 +44,8 @@ class TaoLeapfrog(AbstractSymplectic):
 
     - `omega`: the binding, a rate per unit of time. Where it is too weak the copies
       part; the error is O(omega h^2), so that h must be short beside
-      `1 / sqrt(omega)`. 20 where nothing is known.
+      `1 / sqrt(omega)`. 20 where nothing is known. It adds squares of positions and of
+      momenta: choose units in which both are of like size.
 
     **Raises:** ValueError where `omega` is negative, or, when the solve starts, where
     the state is no pair (q, p) of one shape.
