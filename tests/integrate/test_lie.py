@@ -235,44 +235,6 @@ def test_a_plain_diffeqsolve_gives_the_same_between_steps_too(name, tol):
     assert plain.ys.dtype == y0.dtype
 
 
-@needs_float64
-@every_solver
-def test_the_gradient_is_the_central_finite_difference(name):
-    weights = random(3, 3, seed=6)
-
-    @jax.jit
-    def value_and_gradient(rate):
-        loss = lambda rate: jnp.sum(weights * solved(name, rate=rate, dt0=0.125).ys[-1])
-        return jax.value_and_grad(loss)(rate)
-
-    _, gradient = value_and_gradient(RATE)
-    up, down = (value_and_gradient(RATE + s)[0] for s in (1e-5, -1e-5))
-    assert abs(gradient) > 0.01
-    assert float(gradient) == pytest.approx(float(up - down) / 2e-5, rel=1e-7)
-
-
-class Slow:
-    """The field in another unit of time: f / c, at t / c."""
-
-    def __init__(self, field, c):
-        self.field, self.c = field, c
-
-    def generator(self, t, L, args):
-        return self.field.generator(t / self.c, L, args) / self.c
-
-    def __call__(self, t, y, args):
-        return self.field(t / self.c, y, args) / self.c
-
-
-@pytest.mark.parametrize("name", ["LieMidpoint", "Isospectral"])
-def test_another_unit_of_time_changes_nothing(name, tol):
-    """f -> f / c, t -> c t."""
-    c, ts = 60.0, jnp.append(TIMES, 1.0)
-    slow = Slow(problem(name)[0], c)
-    late = solved(name, field=slow, t1=c, ts=c * ts, dt0=c / 16).ys
-    assert gap(run(name, 16), late) < 10 * tol.identity
-
-
 def test_a_manifold_projects_the_first_state_and_changes_no_rotation(tol):
     ts = jnp.append(TIMES, 1.0)
     options = {"solver": RKMK4(SpecialOrthogonal(3)), "ts": ts, "dt0": 1 / 16}
