@@ -15,8 +15,8 @@ def add_parser(commands: Any) -> None:
         commands,
         "reproduce",
         run,
-        "rerun figures and theorems of the paper and of structure-preserving flows, and "
-        "compare what is found with what is expected",
+        "rerun figures and theorems of the paper, and of structure-preserving flows, "
+        "and compare what is found with what is expected",
         "tfjax reproduce equiangular --out reproduction",
     )
     parser.add_argument(

@@ -125,6 +125,7 @@ def _defects(axes, found):
     defects = [max(found[name].defect, 1e-17) for name in names]
     axes.barh(names, defects, color=colors, left=1e-18)
     axes.set_xscale("log")
+    axes.tick_params(axis="y", labelsize=7)
     axes.set(xlim=(1e-18, 1), xlabel="largest entry of JᵀΩJ - Ω")
     axes.set_title("one step of 0.1, Hénon-Heiles", fontsize=9)
     axes.invert_yaxis()

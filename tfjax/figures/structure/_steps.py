@@ -79,6 +79,14 @@ def growth(mean: np.ndarray, largest: np.ndarray) -> float:
     return float(time @ mean / (time @ time) / largest.max())
 
 
+def standard_errors(mean: np.ndarray) -> float:
+    """The slope over its standard error, were the blocks independent of each other."""
+    time = np.linspace(-0.5, 0.5, len(mean))
+    slope = time @ mean / (time @ time)
+    rest = mean - mean.mean() - slope * time
+    return float(slope / np.sqrt(rest @ rest / (len(mean) - 2) / (time @ time)))
+
+
 def order(steps: Any, errors: Any) -> float:
     """The slope of errors against steps, of those between 1e-11 and 1e-3."""
     steps, errors = np.asarray(steps), np.asarray(errors)
