@@ -3,4 +3,8 @@
 from .._report import Experiment
 
 
-EXPERIMENTS: dict[str, Experiment] = {}
+EXPERIMENTS: dict[str, Experiment] = {
+    "hnn": Experiment(
+        "structure._hnn", "a network that learns an energy keeps it for long"
+    ),
+}
