@@ -247,12 +247,12 @@ def _energy_rows(
         )
         claim = say + "energy MSE, mean over networks"
         published = f"{mse:.4g} ± {error:.2g} published"
-        if model == "baseline":
-            rows.append(reported(claim, metric[:n].mean(), published))
-        elif name == "spring":
+        if name == "pendulum":
+            rows.append(_beside(claim, metric[:n], mse, error))
+        elif model == "HNN":
             rows.append(below(claim, metric[:n].mean(), mse + error))
         else:
-            rows.append(_beside(claim, metric[:n], mse, error))
+            rows.append(reported(claim, metric[:n].mean(), published))
         spread = np.std(metric[:n], ddof=1)
         rows.append(reported(say + "energy MSE, its spread", spread, "measured"))
         rows.append(
@@ -353,15 +353,16 @@ def _draw(panels: Any, name: str, study: _Study) -> None:
     orbit = _true_energy(system, grid)
     plane.contour(side, side, orbit, [level], colors=INK, linestyles=":", zorder=3)
     energies.axhline(level, color=INK, linestyle=":", linewidth=1.0)
-    plane.set(xlabel="q", ylabel="p", aspect="equal")
+    plane.set(xlabel="q", ylabel="p", aspect="equal", ylim=(side[0], 1.2 * side[-1]))
     plane.set_title(f"{name}: data, and orbits to t = 20", fontsize=9)
-    plane.legend(frameon=False, fontsize=7, loc="upper right")
-    energies.set(xlabel="time t", ylabel="true energy H")
+    plane.legend(frameon=False, fontsize=7, loc="upper center", ncols=3)
+    # Baselines that flee would hide all else.
+    energies.set(xlabel="time t", ylabel="true energy H", ylim=(0.0, 2.0 * level))
     energies.set_title("each network, from the start of the orbits", fontsize=9)
     shades = (GREY, BLUE, "#3fb3d1", RED)
     for (method, change), shade in zip(study.learned.items(), shades, strict=False):
         size = np.abs(change[0, :_STARTS, 1:]).max(axis=0)
         changes.semilogy(_TS[1:], size, color=shade, linewidth=1.0, label=method)
-    changes.set(xlabel="time t", ylabel="change of the learned energy")
+    changes.set(xlabel="time t", ylabel="change of the learned energy", ylim=(1e-11, 3))
     changes.set_title("one HNN, greatest of 15 starts", fontsize=9)
-    changes.legend(frameon=False, fontsize=7)
+    changes.legend(frameon=False, fontsize=7, loc="lower right")
