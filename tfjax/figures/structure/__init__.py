@@ -11,4 +11,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "lie": Experiment(
         "structure._lie", "brackets sort matrices, and keep their eigenvalues"
     ),
+    "hnn": Experiment(
+        "structure._hnn", "a network that learns an energy keeps it for long"
+    ),
 }
