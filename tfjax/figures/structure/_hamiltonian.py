@@ -336,7 +336,7 @@ _NOTE = (
     "of the blocks gives no honest standard error: on regular orbits they differ by "
     "beats, which are no noise (see the row that is measured only), and on the chaotic "
     "orbit of tokens they remember each other. Nor do the largest errors of the two "
-    "halves judge it: there they are those of the rarest encounters. Steps are 0.1, but "
-    "of TaoLeapfrog 0.01, with omega = 20, of Euler 0.001, of Heun 0.02. Kepler's "
+    "halves judge it: there they are those of the rarest encounters. Steps are 0.1, "
+    "but of TaoLeapfrog 0.01, with omega = 20, of Euler 0.001, of Heun 0.02. Kepler's "
     "problem has the eccentricity 0.6 and the least distance 1."
 )
