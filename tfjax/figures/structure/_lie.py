@@ -295,8 +295,8 @@ _NOTE = (
     "with the entries of L times random skew weights in B, which does not come to rest "
     "and of which the rows on methods speak. LieEuler, LieMidpoint and RKMK4 solve for "
     "the rotation y' = -y B(L) with L = y' L0 y, where LieMidpoint takes the steps of "
-    "Isospectral. The reference is RK4 with steps of "
-    "1/4000. All starts of the Lax pairs have the eigenvalues -2, -0.5, 0.7, 1.6, 3. "
-    "The error of a commutator is that against the matrices before they are rounded; "
-    "of the traces, and of the integers, that of arithmetic alone."
+    "Isospectral. The reference is RK4 with steps of 1/4000. All starts of the Lax "
+    "pairs have the eigenvalues -2, -0.5, 0.7, 1.6, 3. The error of a commutator is "
+    "that against the matrices before they are rounded; of the traces, and of the "
+    "integers, that of arithmetic alone."
 )
