@@ -20,9 +20,10 @@ def lax_pair(B: Callable[..., Any]) -> VectorField:
 
     $$\dot L = [B(L), L]$$
 
-    L(t) is $Q L_0 Q^{-1}$ with $\dot Q = B Q$; where B is skew, Q is a rotation. A B that
-    is skew for symmetric L alone lets the skew part of L, which is rounding, grow: take
-    it at $(L + L^\top) / 2$ in long solves.
+    L(t) is $Q L_0 Q^{-1}$ with $\dot Q = B Q$; where B is skew, Q is a rotation.
+
+    A B that is skew for symmetric L alone lets the skew part of L, which is rounding,
+    grow: in long solves take it at $(L + L^\top) / 2$.
 
     **Arguments:**
 
