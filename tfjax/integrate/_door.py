@@ -110,7 +110,7 @@ def make_plan(
     if manifold is not None and not isinstance(manifold, AbstractManifold):
         raise must("manifold", "be a manifold of tfjax.geometry", repr(manifold))
     if type(solver) is Geodesic and manifold is None:
-        manifold = solver.manifold
+        manifold = solver.manifold  # type: ignore[assignment]
     if max_steps is not None:
         max_steps = count("max_steps", max_steps)
     kinds = {
