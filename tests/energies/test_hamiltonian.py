@@ -161,6 +161,7 @@ def test_the_memory_of_energy_and_force_by_chunks_is_linear_in_the_tokens():
     assert size(2048, 64) < 0.25 * size(2048, None)
 
 
+@pytest.mark.slow
 def test_energy_and_force_by_chunks_are_those_of_all_pairs_at_once(tol):
     q = random(37, D, seed=9)
     whole = AttentionPotential(BETA, B, 0.5).with_force(q)

@@ -130,6 +130,7 @@ def test_the_projection_has_second_derivatives_at_rotations():
         close(jax.jit(second)(zero), expected, 2e-5 if not X64 else 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [3, 4])
 def test_squared_distance_at_coincidence_has_the_hessian_of_the_metric(d, tol):
     space, x, a = SpecialOrthogonal(d), points(d, 1)[0], skew(d)

@@ -184,6 +184,20 @@ def test_eigenvalues_stay_over_ten_thousand_steps_and_between():
 
 
 @needs_float64
+@pytest.mark.parametrize("kind", ["turning", "batch", "sheared"])
+def test_eigenvalues_stay_where_the_generator_never_changes(kind):
+    """The same rounding in ten thousand steps; a generator that is not skew too."""
+    W = N if kind == "sheared" else TURN
+    y0 = SYMMETRIC if kind != "batch" else jnp.stack([SYMMETRIC, M + 5 * jnp.eye(3)])
+    steps = 1000 if kind == "sheared" else 10_000
+    kwargs = {"field": lie_bracket(W), "t1": 0.001 * steps, "dt0": 0.001}
+    end = np.asarray(solved("Isospectral", y0=y0, **kwargs).ys[-1])
+    assert gap(end, y0) > 0.1
+    sort = lambda L: np.sort_complex(np.linalg.eigvals(np.asarray(L)))
+    assert gap(sort(end), sort(y0)) < 2e-13
+
+
+@needs_float64
 def test_a_runge_kutta_method_does_not_keep_eigenvalues():
     """Heun's drift by h = 1/20 and 1/40, where ours is rounding."""
     drift = lambda L: gap(eigenvalues(L), eigenvalues(SYMMETRIC))
