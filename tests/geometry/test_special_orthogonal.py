@@ -220,7 +220,7 @@ def test_the_errors_name_the_argument():
     with pytest.raises(ValueError, match=r"`y0` must have shape \(\.\.\., 3, 3\)"):
         solve(lambda t, x, a: x, np.ones(3), t1=1.0, manifold=SpecialOrthogonal(3))
     zero = np.zeros((2, 3, 3))
-    with pytest.raises(ValueError, match="`y0` must be finite, with no zero row"):
+    with pytest.raises(ValueError, match="`y0` must be finite, and have one nearest"):
         solve(lambda t, x, a: x, zero, t1=1.0, manifold=SpecialOrthogonal(3))
     for function, name in ((rotation_exp, "a"), (rotation_log, "r"), (cayley, "a")):
         with pytest.raises(

@@ -265,25 +265,25 @@ def attracted():
     y0 = tuple(jnp.asarray(rng.standard_normal((8, 3))) for _ in range(2))
     field = hamiltonian(H)
 
-    def errors(solver, h, t1=100.0):
-        saveat = dfx.SaveAt(ts=jnp.linspace(0, t1, 2001))
-        kwargs = {"t1": t1, "dt0": h, "solver": solver, "max_steps": 4096}
+    def errors(solver, h, t1=500.0):
+        saveat = dfx.SaveAt(ts=jnp.linspace(0, t1, 4001))
+        kwargs = {"t1": t1, "dt0": h, "solver": solver, "max_steps": 16384}
         sol = tfjax.solve(field, y0, saveat=saveat, **kwargs)
         error = np.abs(np.asarray(jax.vmap(H)(*sol.ys)) - float(H(*y0)))
-        return error[:1000].max(), error[1000:].max()
+        return error[:2000].max(), error[2000:].max()
 
     return errors
 
 
 @needs_float64
 def test_leapfrog_keeps_the_energy_of_attracting_tokens_to_second_order(attracted):
-    runs = [attracted(Leapfrog(), h) for h in (0.1, 0.05, 0.025)]
+    runs = [attracted(Leapfrog(), h) for h in (0.2, 0.1, 0.05)]
     largest = [max(run) for run in runs]
     for coarse, fine in zip(largest, largest[1:], strict=False):
-        assert abs(np.log2(coarse / fine) - 2) < 0.2, largest
+        assert abs(np.log2(coarse / fine) - 2) < 0.3, largest
     assert all(late < 1.2 * early for early, late in runs), runs
-    early, late = attracted(dfx.Euler(), 0.05, t1=20.0)
-    assert late > 2 * early > 100 * largest[1]
+    gains = [attracted(dfx.Euler(), h, t1=20.0)[1] for h in (0.2, 0.1, 0.05)]
+    assert gains[0] > gains[1] > gains[2] > 20 * max(largest), (gains, largest)
 
 
 @needs_float64

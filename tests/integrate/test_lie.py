@@ -280,6 +280,10 @@ REFUSED = {
         {"name": "RKMK4", "y0": 2 * jnp.eye(3)},
         "`y0` must be an array of rotations.* but was off by 3 in",
     ),
+    "reflection": (
+        {"name": "RKMK4", "y0": jnp.diag(jnp.array([1.0, 1.0, -1.0]))},
+        "`y0` must be an array of rotations.* but was of determinant -1",
+    ),
     "no matrix": (
         {"name": "LieEuler", "y0": jnp.ones(3)},
         r"`y0` must be an array of rotations, of shape \(..., d, d\), for LieEuler",
@@ -328,7 +332,19 @@ def test_no_member_of_a_batch_depends_on_its_neighbours():
     assert gap(sol.ys[0], run("RKMK4", 16)) < 1e-14
 
 
+def test_rotations_in_float32_may_be_widened_by_a_plain_diffeqsolve():
+    """diffrax takes the dtype of its times, which are float64 where that is on."""
+    y0 = ROTATION.astype(jnp.float32)
+    term = dfx.ODETerm(lambda t, y, args: y @ TURN.astype(y.dtype))
+    sol = dfx.diffeqsolve(term, LieEuler(), 0.0, 1.0, 0.125, y0)
+    assert dfx.is_okay(sol.result)
+    assert skewness(sol.ys) < 1e-6
+
+
 def test_a_state_that_is_no_rotation_does_not_succeed_unseen():
+    flipped = ROTATION * jnp.array([[1.0, 1.0, -1.0]])
+    sol = solved("LieEuler", y0=flipped, dt0=0.125, throw=False)
+    assert sol.result == dfx.RESULTS.nonfinite
     sol = solved("LieEuler", y0=1.1 * ROTATION, dt0=0.125, throw=False)
     assert sol.result == dfx.RESULTS.nonfinite
     good = solved("LieEuler", dt0=0.125, throw=False)
