@@ -161,6 +161,61 @@ def test_going_back_in_time_runs_the_same_clock(name):
     assert abs(np.log2(errors[0] / errors[1]) - SOLVERS[name][1]) < 0.3, errors
 
 
+@functools.cache
+def one_step(name):
+    """A step as a function of h: the state and the rate in time at both its ends."""
+    solver, (field, y0) = SOLVERS[name][0], problem(name)
+    term = dfx.ODETerm(field)
+
+    @jax.jit
+    def ends(h):
+        t0, t1 = 0 * h, h
+        state = solver.init(term, t0, t1, y0, RATE)
+        y1, _, info, _, _ = solver.step(term, t0, t1, y0, RATE, state, False)
+        path = solver.interpolation_cls(t0=t0, t1=t1, **info)
+        points = ((t0, y0), (t1, y1))
+        return [(path.derivative(t), y, field(t, y, RATE)) for t, y in points]
+
+    return ends
+
+
+def tangential(y, v):
+    a = np.asarray(y.T @ v)
+    return np.asarray(y) @ (0.5 * (a - a.T))
+
+
+@needs_float64
+def test_the_dense_output_of_isospectral_leaves_along_the_field():
+    (rate, _, velocity), _ = one_step("Isospectral")(jnp.asarray(0.1))
+    np.testing.assert_allclose(rate, velocity, rtol=0, atol=1e-12)
+
+
+@needs_float64
+def test_the_dense_output_of_rkmk4_leaves_and_arrives_along_the_field():
+    """It arrives to order 5 in h: to order 3 without the second commutator."""
+    arrived = []
+    for h in (0.05, 0.025, 0.0125):
+        leaves, arrives = one_step("RKMK4")(jnp.asarray(h))
+        assert gap(leaves[0], tangential(*leaves[1:])) < 1e-13
+        arrived.append(gap(arrives[0], tangential(*arrives[1:])))
+    for coarse, fine in zip(arrived, arrived[1:], strict=False):
+        assert abs(np.log2(coarse / fine) - 5) < 0.3, arrived
+
+
+@needs_float64
+def test_rkmk4_takes_its_velocity_anew_where_it_jumps():
+    term, h = dfx.ODETerm(ambient), jnp.asarray(0.1)
+    fresh, stale = (term.vf(0 * h, ROTATION, s * RATE) for s in (1, 2))
+
+    @jax.jit
+    def step(state, made_jump):
+        return RKMK4().step(term, 0 * h, h, ROTATION, RATE, state, made_jump)[0]
+
+    expected, told = step(fresh, False), step(stale, jnp.asarray(True))
+    assert gap(told, expected) < 1e-15
+    assert gap(step(stale, jnp.asarray(False)), told) > 1e-3
+
+
 # --- What is kept ---------------------------------------------------------------------
 
 
