@@ -24,6 +24,8 @@ from tfjax.geometry import (
 )
 
 
+# Third derivatives compile for long, and float32 leaves few digits of them.
+pytestmark = pytest.mark.slow
 X64 = jax.config.jax_enable_x64
 DTYPE = jnp.zeros(()).dtype
 # Third derivatives, a few dozen operations apart; in float32 the curvature is what is
