@@ -323,7 +323,7 @@ def test_leapfrog_keeps_the_energy_of_attracting_tokens_to_second_order(attracte
     runs = [attracted(Leapfrog(), h) for h in (0.2, 0.1, 0.05)]
     largest = [max(run) for run in runs]
     for coarse, fine in zip(largest, largest[1:], strict=False):
-        assert abs(np.log2(coarse / fine) - 2) < 0.3, largest
+        assert abs(np.log2(coarse / fine) - 2) < 0.2, largest
     assert all(late < 1.2 * early for early, late in runs), runs
     gains = [attracted(dfx.Euler(), h, t1=20.0)[1] for h in (0.2, 0.1, 0.05)]
     assert gains[0] > gains[1] > gains[2] > 20 * max(largest), (gains, largest)

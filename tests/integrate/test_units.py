@@ -93,7 +93,7 @@ SOLVERS = {
 }
 
 
-def steps_in_unit(make, field, y0, unit=lambda y: y):
+def steps_in_unit(make, field, y0):
     """Two steps as a function of the unit of time: y0, and what they lead to."""
 
     @jax.jit

@@ -15,9 +15,10 @@ from ..geometry._base import has_points, shape_of_points
 from ._geodesic import Geodesic
 from ._isospectral import Isospectral, check_matrices
 from ._lie import AbstractLie, AbstractRotating, check_rotations, check_space
-from ._phase_space import AbstractSymplectic, backsolve
+from ._phase_space import AbstractSymplectic
 from ._projected import Projected
 from ._reversible import Reversible, check_reversible
+from ._terms import backsolve
 
 
 class Plan(eqx.Module):

@@ -11,9 +11,8 @@ from jaxtyping import Array, Bool, Float
 from .._core import must
 from ..geometry import AbstractManifold
 from ..geometry._base import has_points, shape_of_points
-from ._lie import slack
 from ._on_manifold import AbstractOnManifold, Inside, PresentRows, restored
-from ._phase_space import check_term
+from ._terms import check_term, slack
 
 
 class _Chart(dfx.AbstractTerm):

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from .._core import identity_like, matmul, must, symmetric, transpose
 from ..geometry._rotations import polish
 from ._lie import AbstractLie, polynomial
-from ._phase_space import check_term
+from ._terms import check_term
 
 
 class _Conjugated(dfx.AbstractLocalInterpolation):

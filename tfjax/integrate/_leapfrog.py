@@ -12,8 +12,8 @@ from ._phase_space import (
     check_separable,
     hermite,
     moved,
-    velocity,
 )
+from ._terms import velocity
 
 
 class _Composition(AbstractSymplectic):

@@ -21,7 +21,7 @@ from .._core import (
 )
 from ..geometry import SpecialOrthogonal
 from ..geometry._rotations import exp_of_skew, polish
-from ._phase_space import check_term, velocity
+from ._terms import check_term, slack, velocity
 
 
 class AbstractLie(dfx.AbstractSolver):
@@ -103,14 +103,6 @@ def _rotations(y: Float[Array, "..."]) -> Bool[Array, ""]:
     gap = matmul(transpose(y), y) - identity_like(y)
     proper = jnp.all(jnp.linalg.det(y) > 0)
     return (jnp.max(jnp.abs(gap)) < slack(y.dtype)) & proper
-
-
-def slack(dtype: Any) -> float:
-    """By how much a first state may miss: the first step makes up for it.
-
-    Not less than what points in float32 miss, which a solve may have widened.
-    """
-    return max(float(jnp.finfo(dtype).eps) ** 0.5, 1e-5)
 
 
 def check_space(solver: Any, space: Any) -> None:

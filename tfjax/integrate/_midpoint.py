@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, PyTree
 
-from ._phase_space import AbstractSymplectic, check_term, hermite, moved, velocity
+from ._phase_space import AbstractSymplectic, hermite, moved
+from ._terms import check_term, velocity
 
 
 class ImplicitMidpoint(AbstractSymplectic):

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import diffrax as dfx
-import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
 from jax.extend.core import Literal
 from jaxtyping import Array, PyTree
 
 from .._core import must
+from ._terms import check_term
 
 
 class AbstractSymplectic(dfx.AbstractSolver):
@@ -29,17 +29,6 @@ class AbstractSymplectic(dfx.AbstractSolver):
         return terms.vf(t0, y0, args)
 
 
-def velocity(terms: Any, t: Any, y: PyTree, args: Any, cached: Any, stale: Any) -> Any:
-    """The velocity at the start of a step: the one in the cache, if nothing jumped."""
-    if stale is False:
-        return cached
-    if stale is True:
-        return terms.vf(t, y, args)
-    fresh = lambda: terms.vf(t, y, args)
-    # One branch for a whole batch: a choice for each member would take both.
-    return jax.lax.cond(eqxi.unvmap_any(stale), fresh, lambda: cached)
-
-
 def moved(x: PyTree[Array], h: Any, v: PyTree[Array]) -> PyTree[Array]:
     """`x + h v`, in the dtype of x."""
     h = jnp.asarray(h)
@@ -51,24 +40,6 @@ def hermite(y0: PyTree, y1: PyTree, v0: PyTree, v1: PyTree, h: Any) -> dict[str,
     h = jnp.asarray(h)
     scaled = lambda v: jax.tree.map(lambda v: h.astype(v.dtype) * v, v)
     return {"y0": y0, "y1": y1, "k0": scaled(v0), "k1": scaled(v1)}
-
-
-def check_term(solver: Any, terms: Any) -> Any:
-    """The field of an ODE, or an error that says what the solver does not take."""
-    name, term = type(solver).__name__, terms
-    while not isinstance(term, dfx.ODETerm) and hasattr(term, "term"):
-        if type(term).__name__ == "AdjointTerm":  # diffrax does not export it
-            raise backsolve(name)
-        term = term.term
-    if isinstance(term, dfx.ODETerm):
-        return term.vector_field
-    raise must("terms", f"be a diffrax.ODETerm for {name}", type(term).__name__)
-
-
-def backsolve(name: str) -> ValueError:
-    """The error for an adjoint whose equations are not of the form that is solved."""
-    rule = f"not be BacksolveAdjoint for {name}, whose form its equations do not have"
-    return must("adjoint", rule, "BacksolveAdjoint; use RecursiveCheckpointAdjoint")
 
 
 def check_pair(solver: Any, terms: Any, t0: Any, y0: PyTree, args: Any) -> Any:

@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from .._core import must
-from ._phase_space import AbstractSymplectic, check_term
+from ._phase_space import AbstractSymplectic
 from ._tao import TaoLeapfrog
+from ._terms import check_term
 
 
 def reversible_mode() -> dfx.AbstractAdjoint:

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .._core import as_float, is_concrete, must, require
-from ._phase_space import AbstractSymplectic, check_pair, hermite, moved, velocity
+from ._phase_space import AbstractSymplectic, check_pair, hermite, moved
+from ._terms import velocity
 
 
 def _omega(value: Any) -> Array:

@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.stats import linregress
 
 
 class Run(NamedTuple):
@@ -75,16 +76,14 @@ def growth(mean: np.ndarray, largest: np.ndarray) -> float:
 
     It is 1 or -1 for a steady drift, and near 0 where the error comes and goes.
     """
-    time = np.linspace(-0.5, 0.5, len(mean))
-    return float(time @ mean / (time @ time) / largest.max())
+    fit: Any = linregress(np.linspace(-0.5, 0.5, len(mean)), mean)
+    return float(fit.slope / largest.max())
 
 
 def standard_errors(mean: np.ndarray) -> float:
     """The slope over its standard error, were the blocks independent of each other."""
-    time = np.linspace(-0.5, 0.5, len(mean))
-    slope = time @ mean / (time @ time)
-    rest = mean - mean.mean() - slope * time
-    return float(slope / np.sqrt(rest @ rest / (len(mean) - 2) / (time @ time)))
+    fit: Any = linregress(np.linspace(-0.5, 0.5, len(mean)), mean)
+    return float(fit.slope / fit.stderr)
 
 
 def order(steps: Any, errors: Any) -> float:
