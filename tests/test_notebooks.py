@@ -22,9 +22,9 @@ def code_cells(notebook):
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def test_there_is_one_and_the_readme_links_it():
-    assert [path.name for path in NOTEBOOKS] == ["01_clustering.ipynb"]
-    assert "(notebooks/01_clustering.ipynb)" in (ROOT / "README.md").read_text()
+@every_notebook
+def test_the_readme_links_it(path):
+    assert f"(notebooks/{path.name})" in (ROOT / "README.md").read_text()
 
 
 @every_notebook
@@ -70,3 +70,36 @@ def test_clustering(executed):
     ).groups()
     assert float(slope) == pytest.approx(float(quotient), abs=1e-6)
     assert len(re.findall(r"clusters for a time of", printed)) == 3
+
+
+@pytest.mark.slow
+def test_structure(executed):
+    outputs = executed(ROOT / "notebooks" / "02_structure.ipynb")
+    pictures = [o for o in outputs if "image/png" in o.get("data", {})]
+    assert len(pictures) == 5
+    printed = "".join(o.text for o in outputs if o.output_type == "stream")
+    assert [o.text for o in outputs if o.get("name") == "stderr"] == []
+
+    def numbers(pattern):
+        return [float(text) for text in re.search(pattern, printed).groups()]
+
+    attention, potential = (
+        numbers(rf"of {name}: (\S+)")[0] for name in ("attention", "force of the pot.*")
+    )
+    assert potential < 1e-12 < 0.1 < attention
+    for name in ("Leapfrog", "Yoshida4"):
+        early, late = numbers(rf"{name}: energy errs by (\S+) in one half, (\S+) in")
+        assert late < 2 * early < 0.01
+    assert numbers(r"back return to the start up to (\S+)")[0] < 1e-13
+    assert "h = 0.1: 2.7048138294, (1 + h^2)^100 = 2.7048138294" in printed
+    areas = numbers(r"Leapfrog: areas (\S+) \S+ \S+ (\S+)")
+    assert areas[0] == pytest.approx(areas[1], abs=2e-4)
+    areas = numbers(r"Euler: areas (\S+) \S+ \S+ (\S+)")
+    assert areas[1] > 1.2 * areas[0]
+    assert numbers(r"Isospectral: eigenvalues move by (\S+)")[0] < 1e-12
+    assert numbers(r"Heun: eigenvalues move by (\S+)")[0] > 1e-6
+    assert "[2 5 1 4 3]  order found: [2 5 1 4 3]" in printed
+    assert numbers(r"skew A and B: singular values move by (\S+)")[0] < 1e-7
+    assert numbers(r"attention: singular values move by (\S+)")[0] > 0.1
+    slope, quotient = numbers(r"d beta: (\S+) by autodiff, (\S+) by diff")
+    assert slope == pytest.approx(quotient, rel=1e-5)

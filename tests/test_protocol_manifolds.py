@@ -207,3 +207,25 @@ def test_the_embedding_is_isometric(name, tol):
     pushed = jax.jit(push)(given["x"], given["v"])
     norm = lambda a: np.linalg.norm(np.reshape(a, (len(a), -1)), axis=-1)
     np.testing.assert_allclose(norm(pushed), norm(given["v"]), rtol=5 * tol.identity)
+
+
+@every_manifold
+@pytest.mark.parametrize("batch", [(), (2, 2)], ids=["a point", "a batch"])
+def test_the_derivative_of_log_where_points_coincide_is_the_identity(name, batch, tol):
+    """On tangent vectors; second derivatives exist there as well."""
+    manifold, given = MANIFOLDS[name].manifold, operands(name)
+    shape = manifold.point_shape
+    x, v = (
+        jnp.asarray(given[k].reshape(2, 2, *shape) if batch else given[k][0])
+        for k in "xv"
+    )
+
+    @jax.jit
+    def pushed(x, y, v):
+        return jax.jvp(lambda y: manifold.log(x, y), (y,), (v,))[1]
+
+    np.testing.assert_allclose(pushed(x, x, v), v, rtol=0, atol=20 * tol.identity)
+    if batch:
+        total = lambda *a: jnp.sum(pushed(*a) ** 2)
+        second = jax.jit(jax.grad(total, (0, 1, 2)))(x, x, v)
+        assert all(np.isfinite(g).all() for g in second)

@@ -1,5 +1,8 @@
 """Hamiltonians, and the potential whose force is attention, both ways."""
 
+import functools
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,6 +21,7 @@ N, D = 8, 3
 Q, P, B = random(N, D, seed=1), random(N, D, seed=2), random(D, D, seed=3) / D**0.5
 M = B @ B.T + jnp.eye(D)
 BETA = 1.3
+PARTS = ("energy", "gradient", "both")
 
 
 @pytest.mark.parametrize("chunk_size", [None, 3])
@@ -41,7 +45,8 @@ def test_the_force_has_a_query_and_a_key_term(chunk_size, tol):
     np.testing.assert_allclose(
         force, query + key - 0.5 * q, rtol=0, atol=20 * tol.identity
     )
-    assert float(energy) == float(AttentionPotential(BETA, B, 0.5, chunk_size)(Q))
+    alone = float(AttentionPotential(BETA, B, 0.5, chunk_size)(Q))
+    assert float(energy) == pytest.approx(alone, rel=10 * tol.identity)
 
 
 def asymmetry(field):
@@ -89,6 +94,80 @@ def test_the_gradient_of_log_sum_exp_is_attention(chunk_size, tol):
     total = lambda q: jnp.sum(log_sum_exp(q, P, beta=BETA, chunk_size=chunk_size))
     expected = BETA * attend(Q, P, P, beta=BETA)
     np.testing.assert_allclose(jax.grad(total)(Q), expected, atol=10 * tol.identity)
+
+
+@pytest.mark.parametrize("which", [(0,), (1,), (0, 1)])
+def test_log_sum_exp_has_the_derivatives_of_its_formula(which, tol):
+    """First and second ones, in both modes, by queries, keys and both."""
+    ours = lambda q, k: jnp.sum(jnp.sin(log_sum_exp(q, k, beta=BETA)))
+    formula = lambda q, k: jnp.sum(jnp.sin(jax.nn.logsumexp(BETA * q @ k.T, axis=1)))
+    pair = Q[:4], P[:3]
+    for derivative in (jax.grad, jax.jacfwd, jax.hessian):
+        found, expected = (derivative(f, which)(*pair) for f in (ours, formula))
+        leaves = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
+        for a, b in leaves:
+            assert np.abs(b).max() > 0.01
+            np.testing.assert_allclose(a, b, rtol=0, atol=20 * tol.identity)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_log_sum_exp_of_infinite_logits_is_infinite(sign):
+    big = jnp.full((2, 1), 1e30, jnp.float32)
+    np.testing.assert_array_equal(log_sum_exp(sign * big, big, beta=1.0), sign * np.inf)
+    value, _ = jax.jvp(lambda q: log_sum_exp(q, big, beta=1.0), (sign * big,), (big,))
+    np.testing.assert_array_equal(value, sign * np.inf)
+
+
+# --- Energy and force from one pass ---------------------------------------------------
+
+
+@functools.cache
+def compiled(what, n, chunk_size):
+    """The program of the energy, of its gradient or of both, for n tokens."""
+    potential = AttentionPotential(BETA, confinement=0.5, chunk_size=chunk_size)
+    functions = {
+        "energy": potential,
+        "gradient": jax.grad(potential.__call__),
+        "both": potential.with_force,
+    }
+    q = jax.ShapeDtypeStruct((n, D), Q.dtype)
+    return jax.jit(lambda q: functions[what](q)).lower(q).compile()
+
+
+@pytest.mark.parametrize("chunk_size", [None, 64])
+def test_energy_and_force_take_no_more_products_than_the_force(chunk_size):
+    """Dense 3 products: the logits, and a term each of queries and keys."""
+
+    def count(what, pattern):
+        return len(re.findall(pattern, compiled(what, 512, chunk_size).as_text()))
+
+    loops, products = r" while\(", r" dot\("
+    if chunk_size is None:
+        assert [count(w, products) for w in PARTS] == [1, 3, 3]
+    else:
+        # The backward pass makes the logits of a chunk anew: one more product.
+        assert [count(w, products) for w in PARTS] == [1, 4, 4]
+        assert [count(w, loops) for w in PARTS] == [1, 2, 2]
+    flops = [compiled(w, 512, chunk_size).cost_analysis()["flops"] for w in PARTS]
+    assert flops[2] < 1.05 * flops[1] < 0.9 * (flops[0] + flops[1])
+
+
+def test_the_memory_of_energy_and_force_by_chunks_is_linear_in_the_tokens():
+    size = lambda n, chunk_size: (
+        compiled("both", n, chunk_size).memory_analysis().temp_size_in_bytes
+    )
+    assert size(2048, 64) < 2.2 * size(1024, 64)
+    assert size(2048, None) > 3.8 * size(1024, None)
+    assert size(2048, 64) < 0.25 * size(2048, None)
+
+
+def test_energy_and_force_by_chunks_are_those_of_all_pairs_at_once(tol):
+    q = random(37, D, seed=9)
+    whole = AttentionPotential(BETA, B, 0.5).with_force(q)
+    for chunk_size in (1, 5, 36, 64):
+        parts = AttentionPotential(BETA, B, 0.5, chunk_size).with_force(q)
+        assert float(parts[0]) == pytest.approx(float(whole[0]), rel=tol.identity)
+        np.testing.assert_allclose(parts[1], whole[1], rtol=0, atol=5 * tol.identity)
 
 
 def test_log_sum_exp_does_not_overflow():

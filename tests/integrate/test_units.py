@@ -21,6 +21,7 @@ from tfjax.fields import (
 from tfjax.geometry import SpecialOrthogonal, Sphere
 from tfjax.integrate import (
     RKMK4,
+    Geodesic,
     ImplicitMidpoint,
     Isospectral,
     Leapfrog,
@@ -87,6 +88,7 @@ SOLVERS = {
     "LieMidpoint": (lambda c: LieMidpoint(), turning, TURNED),
     "RKMK4": (lambda c: RKMK4(), turning, TURNED),
     "Isospectral": (lambda c: Isospectral(), Sorting(), M + M.T),
+    "Geodesic": (lambda c: Geodesic(dfx.Heun(), Sphere(3)), ATTENTION, TOKENS),
     "Projected": (lambda c: Projected(dfx.Tsit5(), Sphere(3)), ATTENTION, TOKENS),
 }
 

@@ -37,6 +37,14 @@ ENERGIES = {
             "small beta": {"beta": DTYPE.type(0.1), "bilinear": BILINEAR},
         },
     ),
+    "riesz_energy": {
+        "thomson": Sample(
+            lambda x, params: energies.riesz_energy(x, params["s"]),
+            {"s": DTYPE.type(1.0)},
+            False,
+            scalar=lambda params: params["s"],
+        )
+    },
     "kuramoto_energy": {
         "plain": Sample(
             lambda theta, params: energies.kuramoto_energy(theta, params["coupling"]),

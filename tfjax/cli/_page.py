@@ -36,8 +36,9 @@ def page(found: list[dict[str, Any]], link: str = "") -> str:
     lines = [
         "# Reproduction of the paper",
         "",
-        "Figures and theorems of arXiv 2312.10794 and of what followed it. Generated "
-        "from the experiments' `summary.json`, by no hand.",
+        "Figures and theorems of arXiv 2312.10794 and of what followed it, and of "
+        "structure-preserving flows: Hamiltonian ones and Lie brackets. Generated from "
+        "the experiments' `summary.json`, by no hand.",
         "",
         f"{held} of {len(judged)} claims hold in {len(found)} experiments, which took "
         f"{seconds / 60:.1f} minutes; {len(rows) - len(judged)} more rows are "

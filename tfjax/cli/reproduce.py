@@ -1,4 +1,4 @@
-"""`tfjax reproduce`: the paper's figures and theorems, expected against found."""
+"""`tfjax reproduce`: figures and theorems, expected against found."""
 
 import argparse
 from typing import Any
@@ -15,8 +15,8 @@ def add_parser(commands: Any) -> None:
         commands,
         "reproduce",
         run,
-        "rerun figures and theorems of the paper, and compare what is found with what "
-        "is expected",
+        "rerun figures and theorems of the paper, and of structure-preserving flows, "
+        "and compare what is found with what is expected",
         "tfjax reproduce equiangular --out reproduction",
     )
     parser.add_argument(

@@ -22,6 +22,9 @@ def lax_pair(B: Callable[..., Any]) -> VectorField:
 
     L(t) is $Q L_0 Q^{-1}$ with $\dot Q = B Q$; where B is skew, Q is a rotation.
 
+    A B that is skew for symmetric L alone lets the skew part of L, which is rounding,
+    grow: in long solves take it at $(L + L^\top) / 2$.
+
     **Arguments:**
 
     - `B`: a function `B(L)` whose values have L's shape. Where the field is called with

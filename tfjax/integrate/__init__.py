@@ -9,6 +9,8 @@
   differentiated.
 - `reduce_to_span(x)`: few tokens of many dimensions, in their span.
 - `Projected(solver, manifold)`: any diffrax solver, kept on a manifold.
+- `Geodesic(solver, manifold)`: an explicit Runge-Kutta solver, every stage of which
+  lies on a manifold.
 - `Leapfrog`, `Yoshida4`, `Yoshida6`: symplectic solvers of separable Hamiltonians.
 - `ImplicitMidpoint`, `TaoLeapfrog`: symplectic solvers of every Hamiltonian.
 - `LieEuler`, `LieMidpoint`, `RKMK4`: solvers of rotations; `Isospectral`: of Lax pairs,
@@ -26,6 +28,7 @@ from ._events import (
     one_cluster as one_cluster,
     steady_state as steady_state,
 )
+from ._geodesic import Geodesic as Geodesic
 from ._isospectral import Isospectral as Isospectral
 from ._leapfrog import (
     Leapfrog as Leapfrog,

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float
 from .._core import as_float, count, is_concrete, must
 from ..geometry import AbstractManifold
 from ..geometry._base import has_points, shape_of_points
+from ._geodesic import Geodesic
 from ._isospectral import Isospectral, check_matrices
 from ._lie import AbstractLie, AbstractRotating, check_rotations, check_space
 from ._phase_space import AbstractSymplectic, backsolve
@@ -108,6 +109,8 @@ def make_plan(
         raise must("solver", "be a diffrax solver", repr(solver))
     if manifold is not None and not isinstance(manifold, AbstractManifold):
         raise must("manifold", "be a manifold of tfjax.geometry", repr(manifold))
+    if type(solver) is Geodesic and manifold is None:
+        manifold = solver.manifold  # type: ignore[assignment]
     if max_steps is not None:
         max_steps = count("max_steps", max_steps)
     kinds = {
@@ -178,7 +181,7 @@ def _check_group(y0: Any, plan: Plan) -> None:
 
 def _check_points(y0: Any, space: AbstractManifold, solver: Any) -> None:
     """The state is one array of points of the manifold that is meant."""
-    if type(solver) is Projected and solver.manifold != space:
+    if type(solver) in (Projected, Geodesic) and solver.manifold != space:
         rule = f"be that of the solver, {solver.manifold}, or None"
         raise must("manifold", rule, space)
     if not (isinstance(y0, jax.Array) and has_points(y0, space)):

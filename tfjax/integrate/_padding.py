@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool
 
 from .._core import must
 from ..fields import TokenParams, present_tokens
-from ._projected import PresentRows
+from ._on_manifold import PresentRows
 
 
 class PresentNorm(eqx.Module):

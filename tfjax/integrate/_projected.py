@@ -1,44 +1,12 @@
 """Any diffrax solver, made to stay on a manifold."""
 
-from collections.abc import Callable
 from typing import Any
 
 import diffrax as dfx
-import equinox as eqx
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
 
 from .._core import must
 from ..geometry import AbstractManifold
-
-
-class PresentRows(eqx.Module):
-    """A manifold for the rows that exist; the absent ones rest at 0 meanwhile.
-
-    Used inside `solve` for padded token sets: what is stored in absent rows (NaN, say)
-    never enters the solver, and `restore` puts it back into what is saved.
-    """
-
-    manifold: Any
-    exists: Bool[Array, " n"]
-    absent: Float[Array, "n d"]
-
-    def project(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        return jnp.where(self.exists[:, None], self.manifold.project(x), 0.0)
-
-    def tangent(self, x: Float[Array, "n d"], v: Float[Array, "n d"]):
-        return jnp.where(self.exists[:, None], self.manifold.tangent(x, v), 0.0)
-
-    def restore(self, x: Float[Array, "n d"]) -> Float[Array, "n d"]:
-        return jnp.where(self.exists[:, None], x, self.absent)
-
-
-class _Info(eqx.Module):
-    """What the interpolation needs; the class is static, the rest are arrays."""
-
-    inner: dict[str, Any]
-    manifold: AbstractManifold | PresentRows
-    interpolation: Callable[..., Any] = eqx.field(static=True)
+from ._on_manifold import AbstractOnManifold, Inside, PresentRows, restored
 
 
 class _ProjectedInterpolation(dfx.AbstractLocalInterpolation):
@@ -46,19 +14,17 @@ class _ProjectedInterpolation(dfx.AbstractLocalInterpolation):
 
     t0: Any
     t1: Any
-    info: _Info
+    info: Inside
 
     def evaluate(self, t0: Any, t1: Any = None, left: bool = True) -> Any:
         if t1 is not None:
             return self.evaluate(t1, left=left) - self.evaluate(t0, left=left)
-        inner = self.info.interpolation(t0=self.t0, t1=self.t1, **self.info.inner)
-        y = self.info.manifold.project(inner.evaluate(t0, left=left))
-        if isinstance(self.info.manifold, PresentRows):
-            y = self.info.manifold.restore(y)
-        return y
+        y = self.info.evaluate(self.t0, self.t1, t0, left)
+        y = self.info.manifold.project(y)
+        return restored(self.info.manifold, y)
 
 
-class Projected(dfx.AbstractWrappedSolver):
+class Projected(AbstractOnManifold):
     """Projects the state of another solver on a manifold after every step.
 
     Saved times, dense output and events see points of the manifold too. The order of
@@ -71,7 +37,8 @@ class Projected(dfx.AbstractWrappedSolver):
 
     **Arguments:**
 
-    - `solver`: a diffrax solver, such as `diffrax.Tsit5()`; not a `Projected`.
+    - `solver`: a diffrax solver, such as `diffrax.Tsit5()`; not a `Projected` or a
+      [`Geodesic`][].
     - `manifold`: a manifold of `tfjax.geometry`; the state is one array of its points.
 
     **Raises:** ValueError where `solver` or `manifold` is of another kind.
@@ -98,42 +65,11 @@ class Projected(dfx.AbstractWrappedSolver):
     interpolation_cls = _ProjectedInterpolation
 
     def __check_init__(self):
-        if type(self.solver) is Projected or not isinstance(
-            self.solver, dfx.AbstractSolver
-        ):
+        wrapped = issubclass(type(self.solver), AbstractOnManifold)
+        if wrapped or not isinstance(self.solver, dfx.AbstractSolver):
             raise must("solver", "be a diffrax solver to wrap", repr(self.solver))
         if not isinstance(self.manifold, AbstractManifold | PresentRows):
             raise must("manifold", "be a manifold", repr(self.manifold))
-
-    @property
-    def term_structure(self):
-        return self.solver.term_structure
-
-    @property
-    def term_compatible_contr_kwargs(self):
-        return self.solver.term_compatible_contr_kwargs
-
-    # isinstance sees through this wrapper, so diffrax also asks it for these.
-    @property
-    def root_finder(self):
-        return self.solver.root_finder  # type: ignore[attr-defined]
-
-    @property
-    def root_find_max_steps(self):
-        return self.solver.root_find_max_steps  # type: ignore[attr-defined]
-
-    @property
-    def scan_kind(self):
-        return self.solver.scan_kind  # type: ignore[attr-defined]
-
-    def order(self, terms):
-        return self.solver.order(terms)
-
-    def strong_order(self, terms):
-        return self.solver.strong_order(terms)
-
-    def error_order(self, terms):
-        return self.solver.error_order(terms)
 
     def init(self, terms, t0, t1, y0, args):
         return self.solver.init(terms, t0, t1, y0, args)
@@ -146,6 +82,6 @@ class Projected(dfx.AbstractWrappedSolver):
         y1, error, dense_info, solver_state, result = self.solver.step(
             terms, t0, t1, y0, args, solver_state, made_jump=True
         )
-        info = _Info(dense_info, self.manifold, self.solver.interpolation_cls)
+        info = Inside(dense_info, self.manifold, self.solver.interpolation_cls)
         y1 = self.manifold.project(y1)
         return y1, error, {"info": info}, solver_state, result

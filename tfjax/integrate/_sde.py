@@ -16,6 +16,7 @@ from ..fields import VectorField
 from ..geometry import AbstractManifold
 from ._adjoints import explained
 from ._door import Plan, as_state, floats_to_arrays, make_plan
+from ._geodesic import Geodesic
 from ._solve import checked_state, finished, run_member
 
 
@@ -209,6 +210,8 @@ def _levy_area(solver: Any) -> Any:
 
 
 def _check_solver(solver: Any, calculus: str, noise: str, additive: bool) -> None:
+    if type(solver) is Geodesic:
+        raise must("solver", "not be Geodesic where there is noise", "one")
     inner = getattr(solver, "solver", solver)
     name = type(inner).__name__
     kinds = tuple(_OF.values()) if additive else _OF[calculus]

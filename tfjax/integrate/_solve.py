@@ -15,10 +15,12 @@ from ..geometry import AbstractManifold, Euclidean
 from ._adjoints import explained, refused_inputs, refused_outputs
 from ._door import Plan, as_state, floats_to_arrays, make_plan
 from ._events import starting
+from ._geodesic import Geodesic
 from ._guard import guard
 from ._modes import mark
+from ._on_manifold import PresentRows
 from ._padding import PresentNorm, existing_rows, restoring
-from ._projected import PresentRows, Projected
+from ._projected import Projected
 
 
 def solve(
@@ -61,7 +63,8 @@ def solve(
       functions of the state.
     - `manifold`: integrate the tangential part of the field, at the projected point:
       `y0` (projected first), states, saved times and dense output lie on it.
-    - `solver`: a diffrax solver, `Tsit5()` if None.
+    - `solver`: a diffrax solver, `Tsit5()` if None. A [`Geodesic`][] brings its
+      manifold along: `manifold` may be left out.
     - `stepsize_controller`: a diffrax controller, in place of the tolerances.
     - `rtol`, `atol`: tolerances per step, 1e-6 where None.
     - `dt0`: alone, the constant step; with a tolerance, the first step. Its sign
@@ -199,7 +202,10 @@ def run_member(
     solver, saveat, controller = plan.solver, plan.saveat, plan.controller
     event = plan.event
     exists = existing_rows(y0, args)
-    if type(solver) is Projected and (space is not None or exists is not None):
+    kind: Any = Projected
+    if type(solver) is Geodesic:
+        kind, solver = Geodesic, solver.solver
+    elif type(solver) is Projected and (space is not None or exists is not None):
         space = solver.manifold if plan.manifold is None else plan.manifold
         solver = solver.solver
     if exists is not None:
@@ -212,9 +218,10 @@ def run_member(
             controller = eqx.tree_at(lambda c: c.norm, controller, norm)
     rhs: Any = _Shaped(field)
     if space is not None:
-        rhs = _Tangential(field, space)
+        # Every stage of a Geodesic is a point, and it takes the tangential part.
+        rhs = _Tangential(field, space) if kind is Projected else rhs
         y0 = space.project(y0)
-        solver = Projected(solver, space)
+        solver = kind(solver, space)
     terms: Any = dfx.ODETerm(rhs)
     if path is not None:
         terms = dfx.MultiTerm(terms, path.term(y0, args, plan, space))

@@ -4,6 +4,8 @@
 - `BertEncoder`, `BertLayer`, `BertConfig`: the architecture of most.
 - `AlbertEncoder`, `AlbertConfig`: one layer, applied any number of times.
 - `MaskedHead`: guesses words from tokens.
+- `LeapfrogBlock(potential)`, `CouplingBlock(f, g)`, `RotationBlock(generator)`:
+  residual blocks with an inverse, which keep energies, volumes, lengths of tokens.
 - `fetch_weights`, `find_weights`, `weights_directory`, `WEIGHTS`: where weights come
   from and where they lie.
 """
@@ -17,6 +19,11 @@ from ._pretrained import (
     Pretrained as Pretrained,
     Tokens as Tokens,
     load_pretrained as load_pretrained,
+)
+from ._residual import (
+    CouplingBlock as CouplingBlock,
+    LeapfrogBlock as LeapfrogBlock,
+    RotationBlock as RotationBlock,
 )
 from ._weights import (
     WEIGHTS as WEIGHTS,
