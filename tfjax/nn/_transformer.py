@@ -35,12 +35,12 @@ class TransformerLayer(eqx.Module):
     def __init__(self, config: TransformerConfig, *, key: Key[Array, ""], dtype: Any):
         d = config.width // 2 if config.block == "leapfrog" else config.width
         sphere = config.norm == "ngpt"
-        norms = lambda: tuple(Norm(d, sphere=sphere, dtype=dtype) for _ in range(2))
+        norm = lambda: Norm(d, sphere=sphere, dtype=dtype)
         akey, fkey = jr.split(key)
         self.attention = Attention(config, d, key=akey, dtype=dtype)
         self.feed_forward = FeedForward(config, d, key=fkey, dtype=dtype)
-        self.norms = norms()
-        self.outer_norms = norms() if config.norm == "peri" else None
+        self.norms = norm(), norm()
+        self.outer_norms = (norm(), norm()) if config.norm == "peri" else None
         start = jnp.full((2, d), 1 / config.layers, dtype)
         self.rates = start if sphere else None
         self.config = config
@@ -197,8 +197,8 @@ class Transformer(eqx.Module):
             rule = f"have sequences of from 1 to {config.context} tokens"
             raise must("inputs", rule, f"of shape {inputs.shape}")
         if whole:
-            inside = (inputs >= 0) & (inputs < config.vocabulary)
-            rule = f"lie in [0, {config.vocabulary})"
+            count = self.embedding.shape[0]
+            inside, rule = (inputs >= 0) & (inputs < count), f"lie in [0, {count})"
             x = self.embedding[require(inputs, inside, "inputs", rule)]
         else:
             if inputs.shape[-1] != config.features:
@@ -235,8 +235,8 @@ class Transformer(eqx.Module):
                 x = eqx.combine(part, static)(x, mask, key)
                 return x, x if keep else None
 
-            last, all_ = jax.lax.scan(step, x, (parts, keys))
-            return jnp.concatenate([x[None], all_]) if keep else last
+            last, later = jax.lax.scan(step, x, (parts, keys))
+            return last if later is None else jnp.concatenate([x[None], later])
         states = [x]
         for i, layer in enumerate(self.layers):
             states.append(layer(states[-1], mask, None if keys is None else keys[i]))
