@@ -164,6 +164,7 @@ def test_a_band_may_begin_and_end_outside_the_keys(shape, tol):
 MODES = {"chunks": (PAIRS, PRIOR_OF_PAIRS), "band": ((Window(2), KEYS), None)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODES)
 def test_forward_mode_and_second_derivatives_are_those_of_the_dense_kernel(name, tol):
     mask, prior = MODES[name]

@@ -91,6 +91,7 @@ def test_a_change_of_unit_scales_the_energy(tol):
     assert shift == pytest.approx(-15 * np.log(4), rel=10 * tol.identity)
 
 
+@pytest.mark.slow
 def test_the_flow_from_random_points_falls_to_the_known_minimum():
     x0 = Sphere(3).random(jax.random.key(0), (5,))
     ts = jnp.linspace(0.0, 200.0, 61)

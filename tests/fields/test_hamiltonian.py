@@ -62,8 +62,7 @@ def test_the_energy_changes_by_the_power_of_the_ports(mass, kind, tol):
     damping, matrix = DAMPING[kind]
     H = Hamiltonian(AttentionPotential(1.3, confinement=0.5), mass)
     control = lambda t, y, args: jnp.sin(t) * y[1] + args
-    ignores_args = lambda q, p, args: H(q, p)
-    field = hamiltonian(ignores_args, damping=damping, control=control)
+    field = hamiltonian(lambda q, p, args: H(q, p), damping=damping, control=control)
     push = random(*SHAPE, seed=4)
     velocity, force = field(jnp.asarray(0.4), (Q, P), push)
     _, rate = jax.jvp(H, (Q, P), (velocity, force))
@@ -98,12 +97,32 @@ def test_it_says_whether_it_is_separable():
     assert hamiltonian(lambda q, p: jnp.sum(q * p)).separable is None
 
 
+def test_the_potential_of_attention_does_not_mind_parameters_of_the_control(tol):
+    H = Hamiltonian(AttentionPotential(confinement=2.0))
+    push = hamiltonian(H, control=lambda t, y, args: args * jnp.ones_like(y[0]))
+    (dq, dp), (eq, ep) = (
+        push(0.0, (Q, P), jnp.asarray(0.5)),
+        hamiltonian(H)(0.0, (Q, P)),
+    )
+    np.testing.assert_allclose(dq, eq, atol=tol.identity)
+    np.testing.assert_allclose(dp, ep + 0.5, atol=10 * tol.identity)
+    assert hamiltonian(H).separable is True
+
+
+def test_a_matrix_of_damping_may_have_a_skew_part():
+    hamiltonian(jnp.sum, damping=[[1.0, 2.0], [-2.0, 0.0]])
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: hamiltonian(3.0), "`H` must be a scalar function"),
         (lambda: hamiltonian(jnp.sum, control=1.0), "`control` must be a functi"),
         (lambda: hamiltonian(jnp.sum, damping=-1.0), "`damping` must be finite"),
+        (
+            lambda: hamiltonian(jnp.sum, damping=[[1.0, 2.0], [2.0, 1.0]]),
+            "`damping` must be finite, and take energy",
+        ),
         (
             lambda: hamiltonian(lambda q, p: q)(0.0, (Q, P)),
             r"`H` must return a scalar, but was an array of shape \(4, 3\)",

@@ -95,6 +95,7 @@ def test_a_layer_a_step_of_euler_is_a_transformer(tol):
     np.testing.assert_allclose(sol.ys[-1], x, atol=10 * tol.identity)
 
 
+@pytest.mark.slow
 def test_the_gradient_reaches_every_layer():
     def loss(value):
         layers = PiecewiseConstant(LAYERS.starts, AttentionParams(value=value))

@@ -1,4 +1,4 @@
-"""Sharp cases on the sphere, each named by its id: S10, S11, S12."""
+"""Sharp cases of geometry, each named by its id: S10, S11, S12, S30."""
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tfjax.geometry import Sphere
+from tfjax.geometry._spectral import exp_of_symmetric, log_of_positive
 
 
 DTYPES = ["float32", "float64"] if jax.config.jax_enable_x64 else ["float32"]
@@ -144,3 +145,43 @@ def test_S12_a_step_of_any_length_goes_as_far_as_it_is_long(exponent, seed):
     np.testing.assert_allclose(end, expected, atol=5e-7)
     back = log(x, end)
     np.testing.assert_allclose(back, v, atol=1e-6)
+
+
+# --- S30: spectral functions where eigenvalues coincide -------------------------------
+
+
+def logarithm(a):
+    return log_of_positive(a, a - jnp.eye(a.shape[-1], dtype=a.dtype))
+
+
+def corner_of_exp(a):
+    return exp_of_symmetric(a)[0, 0]
+
+
+def trace_of_root(a):
+    return jnp.trace(exp_of_symmetric(0.5 * logarithm(a)))
+
+
+def entropy(rho):
+    return -jnp.trace(jnp.matmul(rho, logarithm(rho), precision="highest"))
+
+
+N = 3
+ONE = np.eye(N)
+# name: the function, the point, its value and its gradient there.
+SPECTRAL = {
+    "exp": (corner_of_exp, ONE, np.e, np.e * np.diag([1.0, 0, 0])),
+    "root": (trace_of_root, ONE, N, ONE / 2),
+    "entropy": (entropy, ONE / N, np.log(N), (np.log(N) - 1) * ONE),
+}
+
+
+@pytest.mark.parametrize("name", SPECTRAL)
+@wrapped
+@every_dtype
+def test_S30_equal_eigenvalues_have_value_and_gradient(dtype, wrap, name):
+    function, point, value, slope = SPECTRAL[name]
+    got, gradient = wrap(jax.value_and_grad(function))(jnp.asarray(point, dtype))
+    accuracy = 20 * float(jnp.finfo(dtype).eps)
+    assert float(got) == pytest.approx(value, rel=accuracy)
+    np.testing.assert_allclose(gradient, slope, rtol=0, atol=accuracy)

@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -23,6 +24,8 @@ from tfjax.geometry import (
 )
 
 
+# Third derivatives compile for long, and float32 leaves few digits of them.
+pytestmark = pytest.mark.slow
 X64 = jax.config.jax_enable_x64
 DTYPE = jnp.zeros(()).dtype
 # Third derivatives, a few dozen operations apart; in float32 the curvature is what is
@@ -228,10 +231,57 @@ def test_half_precision_is_computed_in_float32():
     np.testing.assert_array_equal(got, wide.astype(jnp.bfloat16))
 
 
+def flat(x):
+    return jnp.eye(2, dtype=DTYPE)
+
+
+def fold(x):
+    return x[0] ** 2 * jnp.ones(3, DTYPE)
+
+
+E1 = np.array([1, 0], DTYPE)
+NOWHERE = "`x` must be a point where the metric is positive definite"
+DEGENERATE = "`x` must be a point where the Jacobian of `f` has full rank"
+PARALLEL = "`v` must be linearly independent of `u`"
+# Results that ignore x, so that a check of x alone would be compiled away.
+FAULTS = {
+    "christoffel": (lambda x: christoffel(lambda x: -flat(x), x), NOWHERE),
+    "riemann": (lambda x: riemann(lambda x: -flat(x), x), NOWHERE),
+    "ricci": (lambda x: ricci(lambda x: -flat(x), x), NOWHERE),
+    "scalar": (lambda x: scalar_curvature(lambda x: -flat(x), x), NOWHERE),
+    "sectional": (lambda x: sectional_curvature(flat, x, x, 2 * x), PARALLEL),
+    "plane": (lambda x: sectional_curvature(lambda x: -flat(x), x, x, E1), NOWHERE),
+    "form": (lambda x: second_fundamental_form(fold, x), DEGENERATE),
+    "mean": (lambda x: mean_curvature(fold, x), DEGENERATE),
+    "estimate": (lambda x: estimate_mean_curvature(fold, x, key=jr.key(0)), DEGENERATE),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_run_time_errors_survive_compilation(name):
+    function, text = FAULTS[name]
+    x = jnp.ones(2, DTYPE)
+    with pytest.raises(ValueError, match=rf"{text}, but was \["):
+        function(x)
+    with pytest.raises(RuntimeError, match=text):
+        jax.block_until_ready(eqx.filter_jit(function)(x))
+    # jax.jit has no room for the text in every version of jax.
+    with pytest.raises(RuntimeError):
+        jax.block_until_ready(jax.jit(function)(x))
+
+
+def test_the_estimate_tells_a_null_space_that_signs_may_miss():
+    # Of J = (1, -1) half of the vectors of signs are orthogonal to the null space.
+    valley = lambda x: jnp.stack([x[0] - x[1], (x[0] - x[1]) ** 2])
+    x = jnp.zeros(2, DTYPE)
+    for seed in range(4):
+        with pytest.raises(ValueError, match=DEGENERATE):
+            estimate_mean_curvature(valley, x, key=jr.key(seed), probes=1)
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_the_errors_name_the_argument():
     x, key = jnp.ones(2, DTYPE), jr.key(0)
-    flat = lambda x: jnp.eye(2, dtype=DTYPE)
     with pytest.raises(ValueError, match=r"`x` must have shape \(m,\)"):
         christoffel(flat, jnp.ones((2, 2)))
     with pytest.raises(ValueError, match=r"`metric` must return .* \(3, 3\)"):

@@ -105,6 +105,7 @@ class TestErrors:
             make(checkpoints)
 
 
+@pytest.mark.slow
 class TestValues:
     """What is offered is right wherever it stands; y exp(-1) in all of them."""
 

@@ -351,6 +351,7 @@ def derivatives(y0, rate):
     return reverse, forward, jax.hessian(square)(y0)
 
 
+@pytest.mark.slow
 class TestS21:
     """Derivatives of y(1) = y0 exp(-a): J by both modes, and H of y(1) squared."""
 

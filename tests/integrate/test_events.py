@@ -159,6 +159,7 @@ class TestFirstMerge:
         assert np.all(dfx.is_event(sol.result))
 
 
+@pytest.mark.slow
 class TestDerivatives:
     def test_of_the_time_of_two_tokens_by_start_and_beta(self):
         def time(rho, beta):

@@ -26,6 +26,8 @@ from tfjax.integrate._on_manifold import PresentRows
 
 X64 = jax.config.jax_enable_x64
 DTYPE = jnp.zeros(()).dtype
+# Most of them compile a solve, and few of their statements are of float32.
+pytestmark = pytest.mark.slow
 needs_float64 = pytest.mark.skipif(not X64, reason="rounding hides it in float32")
 SPHERE, ROTATIONS, COVARIANCES = (
     Sphere(3),
@@ -408,7 +410,6 @@ def derivatives(loss):
     return float(both(RATE)[1]), float(up - down) / 2e-5
 
 
-@pytest.mark.slow
 @needs_float64
 def test_the_gradient_is_the_central_finite_difference_on_every_manifold():
     """Of several steps: the chart starts anew, where its point and itself coincide."""
@@ -423,7 +424,6 @@ def test_the_gradient_is_the_central_finite_difference_on_every_manifold():
     assert found == pytest.approx(expected, rel=1e-8)
 
 
-@pytest.mark.slow
 @needs_float64
 def test_other_adjoints_have_the_same_derivative():
     def loss(rate, adjoint):

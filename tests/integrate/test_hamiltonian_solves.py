@@ -242,6 +242,49 @@ def test_the_force_is_taken_anew_where_it_jumps():
             assert np.abs(np.asarray(misled) - expected).max() > 1e-3
 
 
+@needs_float64
+def test_tao_takes_its_velocity_anew_where_it_jumps_and_keeps_its_copies():
+    solver, h = TaoLeapfrog(5.0), jnp.asarray(0.1)
+    term = dfx.ODETerm(lambda t, y, strength: (y[1], -strength * y[0]))
+    q, p = pair()
+    copies, strong = (q + 0.1, p - 0.2), jnp.asarray(3.0)
+    stale, fresh = ((copies, term.vf(0.0, (q, copies[1]), s)) for s in (1.0, strong))
+
+    @jax.jit
+    def step(state, made_jump):
+        return solver.step(term, 0 * h, h, (q, p), strong, state, made_jump)[0]
+
+    expected, told = step(fresh, False), step(stale, jnp.asarray(True))
+    np.testing.assert_allclose(told, expected, rtol=0, atol=1e-15)
+    assert np.abs(np.asarray(step(stale, jnp.asarray(False))) - told).max() > 1e-3
+
+
+@needs_float64
+def test_the_midpoint_leaves_a_residual_below_1e_12_of_each_leaf():
+    """Newton's method without a derivative, which leaves a tenth each time."""
+
+    def frozen(t, y, args):
+        q, p = jax.lax.stop_gradient(y)
+        return 2.0**40 * p, -(2.0**-40) * q
+
+    term, h, y0 = dfx.ODETerm(frozen), jnp.asarray(0.2), pair()
+    y0 = 2.0**20 * y0[0], 2.0**-20 * y0[1]
+
+    @jax.jit
+    def residual(y0):
+        v0 = term.vf(0 * h, y0, None)
+        y1, *_, result = ImplicitMidpoint().step(term, 0 * h, h, y0, None, v0, False)
+        middle = jax.tree.map(lambda a, b: 0.5 * (a + b), y0, y1)
+        v = term.vf(0.5 * h, middle, None)
+        off = jax.tree.map(lambda a, b, v: jnp.max(jnp.abs(b - a - h * v)), y0, y1, v)
+        size = jax.tree.map(lambda a: jnp.max(jnp.abs(a)), y0)
+        return jax.tree.map(jnp.divide, off, size), dfx.is_okay(result)
+
+    left, okay = residual(y0)
+    assert okay
+    assert max(left) < 1e-12
+
+
 # --- Known cases ----------------------------------------------------------------------
 
 
@@ -265,25 +308,25 @@ def attracted():
     y0 = tuple(jnp.asarray(rng.standard_normal((8, 3))) for _ in range(2))
     field = hamiltonian(H)
 
-    def errors(solver, h, t1=100.0):
-        saveat = dfx.SaveAt(ts=jnp.linspace(0, t1, 2001))
-        kwargs = {"t1": t1, "dt0": h, "solver": solver, "max_steps": 4096}
+    def errors(solver, h, t1=500.0):
+        saveat = dfx.SaveAt(ts=jnp.linspace(0, t1, 4001))
+        kwargs = {"t1": t1, "dt0": h, "solver": solver, "max_steps": 16384}
         sol = tfjax.solve(field, y0, saveat=saveat, **kwargs)
         error = np.abs(np.asarray(jax.vmap(H)(*sol.ys)) - float(H(*y0)))
-        return error[:1000].max(), error[1000:].max()
+        return error[:2000].max(), error[2000:].max()
 
     return errors
 
 
 @needs_float64
 def test_leapfrog_keeps_the_energy_of_attracting_tokens_to_second_order(attracted):
-    runs = [attracted(Leapfrog(), h) for h in (0.1, 0.05, 0.025)]
+    runs = [attracted(Leapfrog(), h) for h in (0.2, 0.1, 0.05)]
     largest = [max(run) for run in runs]
     for coarse, fine in zip(largest, largest[1:], strict=False):
-        assert abs(np.log2(coarse / fine) - 2) < 0.2, largest
+        assert abs(np.log2(coarse / fine) - 2) < 0.3, largest
     assert all(late < 1.2 * early for early, late in runs), runs
-    early, late = attracted(dfx.Euler(), 0.05, t1=20.0)
-    assert late > 2 * early > 100 * largest[1]
+    gains = [attracted(dfx.Euler(), h, t1=20.0)[1] for h in (0.2, 0.1, 0.05)]
+    assert gains[0] > gains[1] > gains[2] > 20 * max(largest), (gains, largest)
 
 
 @needs_float64

@@ -161,6 +161,61 @@ def test_going_back_in_time_runs_the_same_clock(name):
     assert abs(np.log2(errors[0] / errors[1]) - SOLVERS[name][1]) < 0.3, errors
 
 
+@functools.cache
+def one_step(name):
+    """A step as a function of h: the state and the rate in time at both its ends."""
+    solver, (field, y0) = SOLVERS[name][0], problem(name)
+    term = dfx.ODETerm(field)
+
+    @jax.jit
+    def ends(h):
+        t0, t1 = 0 * h, h
+        state = solver.init(term, t0, t1, y0, RATE)
+        y1, _, info, _, _ = solver.step(term, t0, t1, y0, RATE, state, False)
+        path = solver.interpolation_cls(t0=t0, t1=t1, **info)
+        points = ((t0, y0), (t1, y1))
+        return [(path.derivative(t), y, field(t, y, RATE)) for t, y in points]
+
+    return ends
+
+
+def tangential(y, v):
+    a = np.asarray(y.T @ v)
+    return np.asarray(y) @ (0.5 * (a - a.T))
+
+
+@needs_float64
+def test_the_dense_output_of_isospectral_leaves_along_the_field():
+    (rate, _, velocity), _ = one_step("Isospectral")(jnp.asarray(0.1))
+    np.testing.assert_allclose(rate, velocity, rtol=0, atol=1e-12)
+
+
+@needs_float64
+def test_the_dense_output_of_rkmk4_leaves_and_arrives_along_the_field():
+    """It arrives to order 5 in h: to order 3 without the second commutator."""
+    arrived = []
+    for h in (0.05, 0.025, 0.0125):
+        leaves, arrives = one_step("RKMK4")(jnp.asarray(h))
+        assert gap(leaves[0], tangential(*leaves[1:])) < 1e-13
+        arrived.append(gap(arrives[0], tangential(*arrives[1:])))
+    for coarse, fine in zip(arrived, arrived[1:], strict=False):
+        assert abs(np.log2(coarse / fine) - 5) < 0.3, arrived
+
+
+@needs_float64
+def test_rkmk4_takes_its_velocity_anew_where_it_jumps():
+    term, h = dfx.ODETerm(ambient), jnp.asarray(0.1)
+    fresh, stale = (term.vf(0 * h, ROTATION, s * RATE) for s in (1, 2))
+
+    @jax.jit
+    def step(state, made_jump):
+        return RKMK4().step(term, 0 * h, h, ROTATION, RATE, state, made_jump)[0]
+
+    expected, told = step(fresh, False), step(stale, jnp.asarray(True))
+    assert gap(told, expected) < 1e-15
+    assert gap(step(stale, jnp.asarray(False)), told) > 1e-3
+
+
 # --- What is kept ---------------------------------------------------------------------
 
 
@@ -181,6 +236,20 @@ def test_eigenvalues_stay_over_ten_thousand_steps_and_between():
     ys = solved("Isospectral", t1=1000.0, ts=ts, dt0=0.1).ys
     assert gap(ys[-1], ys[-2]) > 0.1  # it still moves
     assert gap(eigenvalues(ys), eigenvalues(SYMMETRIC)) < 1e-12
+
+
+@needs_float64
+@pytest.mark.parametrize("kind", ["turning", "batch", "sheared"])
+def test_eigenvalues_stay_where_the_generator_never_changes(kind):
+    """The same rounding in ten thousand steps; a generator that is not skew too."""
+    W = N if kind == "sheared" else TURN
+    y0 = SYMMETRIC if kind != "batch" else jnp.stack([SYMMETRIC, M + 5 * jnp.eye(3)])
+    steps = 1000 if kind == "sheared" else 10_000
+    kwargs = {"field": lie_bracket(W), "t1": 0.001 * steps, "dt0": 0.001}
+    end = np.asarray(solved("Isospectral", y0=y0, **kwargs).ys[-1])
+    assert gap(end, y0) > 0.1
+    sort = lambda L: np.sort_complex(np.linalg.eigvals(np.asarray(L)))
+    assert gap(sort(end), sort(y0)) < 2e-13
 
 
 @needs_float64
@@ -266,6 +335,10 @@ REFUSED = {
         {"name": "RKMK4", "y0": 2 * jnp.eye(3)},
         "`y0` must be an array of rotations.* but was off by 3 in",
     ),
+    "reflection": (
+        {"name": "RKMK4", "y0": jnp.diag(jnp.array([1.0, 1.0, -1.0]))},
+        "`y0` must be an array of rotations.* but was of determinant -1",
+    ),
     "no matrix": (
         {"name": "LieEuler", "y0": jnp.ones(3)},
         r"`y0` must be an array of rotations, of shape \(..., d, d\), for LieEuler",
@@ -314,7 +387,19 @@ def test_no_member_of_a_batch_depends_on_its_neighbours():
     assert gap(sol.ys[0], run("RKMK4", 16)) < 1e-14
 
 
+def test_rotations_in_float32_may_be_widened_by_a_plain_diffeqsolve():
+    """diffrax takes the dtype of its times, which are float64 where that is on."""
+    y0 = ROTATION.astype(jnp.float32)
+    term = dfx.ODETerm(lambda t, y, args: y @ TURN.astype(y.dtype))
+    sol = dfx.diffeqsolve(term, LieEuler(), 0.0, 1.0, 0.125, y0)
+    assert dfx.is_okay(sol.result)
+    assert skewness(sol.ys) < 1e-6
+
+
 def test_a_state_that_is_no_rotation_does_not_succeed_unseen():
+    flipped = ROTATION * jnp.array([[1.0, 1.0, -1.0]])
+    sol = solved("LieEuler", y0=flipped, dt0=0.125, throw=False)
+    assert sol.result == dfx.RESULTS.nonfinite
     sol = solved("LieEuler", y0=1.1 * ROTATION, dt0=0.125, throw=False)
     assert sol.result == dfx.RESULTS.nonfinite
     good = solved("LieEuler", dt0=0.125, throw=False)

@@ -59,6 +59,7 @@ def gradient(adjoint, **kwargs):
     ("solver", "t0", "t1"),
     [
         (Leapfrog(), 0.0, 3.05),  # dt0 does not divide the interval
+        (Leapfrog(), 0.0, 0.06),  # nor fit into it
         (Yoshida4(), 3.0, 0.0),
         (ImplicitMidpoint(), 0.0, 3.05),
     ],
@@ -69,6 +70,23 @@ def test_the_gradient_is_that_of_the_default(solver, t0, t1):
     for a, b in zip(expected, got, strict=True):
         assert np.abs(a).min() > 1e-4
         np.testing.assert_allclose(a, b, rtol=1e-10)
+
+
+@needs_float64
+@pytest.mark.parametrize("t1", [3.05, jnp.inf])
+def test_a_solve_that_max_steps_ends_early_has_the_gradient_of_its_steps(t1):
+    """Through a plain diffeqsolve, whose interval may be infinite."""
+
+    def end(strength, adjoint):
+        term, y0 = dfx.ODETerm(Pendulums(jnp.asarray(0.2))), (Q, 0.3 * Q)
+        args = (term, Leapfrog(), 0.0, t1, 0.4, y0, strength)
+        more = {"max_steps": 5, "throw": False, "adjoint": adjoint}
+        return jnp.sum(dfx.diffeqsolve(*args, **more).ys[0])
+
+    adjoints = (dfx.RecursiveCheckpointAdjoint(), reversible_mode())
+    expected, got = (jax.grad(end)(jnp.asarray(1.3), adjoint) for adjoint in adjoints)
+    assert abs(float(expected)) > 0.1
+    assert float(got) == pytest.approx(float(expected), rel=1e-10)
 
 
 @needs_float64
@@ -180,6 +198,37 @@ def test_times_are_refused_not_given_a_gradient_of_zero():
 def test_forward_mode_names_the_adjoint_that_offers_it():
     with pytest.raises(ValueError, match=r"forward_mode\(\).*but was Reversible"):
         jax.jvp(lambda q: end(q, 1.3, 0.2, reversible_mode()), (Q,), (Q,))
+
+
+# What a second derivative may be taken by: of the end as a function of one number.
+TWICE = {
+    "state": lambda k: end(k * Q, 1.3, 0.2, reversible_mode()),
+    "args": lambda k: end(Q, k, 0.2, reversible_mode()),
+    "leaf": lambda k: end(Q, 1.3, k, reversible_mode()),
+    "closure": lambda k: closed(k, tfjax.solve),
+    "diffeqsolve": lambda k: closed(k, plain),
+    "diffeqsolve, state": lambda k: closed(1.3, plain, k),
+}
+
+
+def closed(k, solve, scale=1.0):
+    """Of a field that closes over k, and whose end is linear in the last state."""
+    field = lambda t, y, args: (y[1], -k * y[0] ** 3)
+    options = {"solver": Leapfrog(), "adjoint": reversible_mode(), "dt0": 0.1}
+    return jnp.sum(solve(field, (scale * Q, Q), t1=1.0, **options).ys[0])
+
+
+def plain(field, y0, t1, solver, dt0, adjoint):
+    term = dfx.ODETerm(field)
+    return dfx.diffeqsolve(term, solver, 0.0, t1, dt0, y0, adjoint=adjoint)
+
+
+@pytest.mark.parametrize("by", TWICE)
+@pytest.mark.parametrize("outer", [jax.jacfwd, jax.grad])
+def test_second_derivatives_are_refused_by_name(by, outer):
+    message = r"`adjoint` must be tfjax.integrate.second_order\(\) for second deriv.*"
+    with pytest.raises(ValueError, match=message + "but was Reversible"):
+        jax.jit(outer(jax.grad(TWICE[by])))(jnp.asarray(1.3))
 
 
 def test_a_hamiltonian_with_leaves_is_differentiated(tol):

@@ -17,13 +17,19 @@ def _mass(value: Any) -> Any:
     if value is None or callable(value):
         return value
     mass = as_float("mass", value)
-    if is_concrete(mass):
-        diagonal = np.asarray(mass)
-        if diagonal.ndim > 1:
-            diagonal = np.diagonal(diagonal, axis1=-2, axis2=-1)
-        if not np.all(np.isfinite(mass)) or not np.all(diagonal > 0):
-            raise must("mass", "be finite and positive", np.asarray(mass))
+    if is_concrete(mass) and not _is_positive(np.asarray(mass, np.float64)):
+        rule = "be finite and positive, and symmetric where it is a matrix"
+        raise must("mass", rule, np.asarray(mass))
     return mass
+
+
+def _is_positive(mass: np.ndarray) -> bool:
+    if not np.all(np.isfinite(mass)):
+        return False
+    if mass.ndim < 2 or mass.shape[-1] != mass.shape[-2]:
+        return bool(np.all(mass > 0))  # the call refuses shapes that do not fit
+    symmetric = np.allclose(mass, np.swapaxes(mass, -1, -2), rtol=1e-5, atol=0)
+    return symmetric and bool(np.all(np.linalg.eigvalsh(mass) > 0))
 
 
 class Hamiltonian(eqx.Module):
@@ -155,7 +161,8 @@ class AttentionPotential(eqx.Module):
     - `chunk_size`: how many queries are taken at a time, so that memory is O(n); all at
       once where None.
 
-    **Arguments of the call:** `q`, tokens of shape (n, d).
+    **Arguments of the call:** `q`, tokens of shape (n, d); and `args`, which does not
+    matter: a Hamiltonian called with parameters hands them to all its parts.
 
     **Returns, when called:** the potential, a scalar in the dtype of `q`.
 
@@ -184,7 +191,9 @@ class AttentionPotential(eqx.Module):
     )
     chunk_size: int | None = eqx.field(default=None, static=True)
 
-    def __call__(self, q: Float[ArrayLike, "n d"]) -> Float[Array, ""]:
+    def __call__(
+        self, q: Float[ArrayLike, "n d"], args: Any = None
+    ) -> Float[Array, ""]:
         q = as_float("q", q)
         check_shape("q", q, 2, "(n, d)")
         (q,), dtype = widen(q)

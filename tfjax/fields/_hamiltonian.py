@@ -33,8 +33,9 @@ def hamiltonian(
       [`Hamiltonian`][tfjax.energies.Hamiltonian]. Where the field is called with
       parameters (not None), they are its last argument: `H(q, p, args)`. It may be an
       `eqx.Module` with leaves of its own.
-    - `damping`: D, a scalar; its diagonal, of shape (d,); or a matrix of shape (d, d),
-      positive semidefinite: it acts on the last axis of the velocity. None is none.
+    - `damping`: D, a scalar; its diagonal, of shape (d,); or a matrix of shape (d, d)
+      whose symmetric part is positive semidefinite. It acts on the last axis of the
+      velocity. None is none.
     - `control`: a function `(t, (q, p), args) -> u`, a force of q's shape.
 
     **Returns:** a field `(t, (q, p), args=None) -> (dq/dt, dp/dt)`, an `eqx.Module`,
@@ -67,11 +68,21 @@ def hamiltonian(
     if damping is not None:
         damping = as_float("damping", damping)
         if is_concrete(damping):
-            diagonal = np.asarray(damping)
-            diagonal = np.diagonal(diagonal) if diagonal.ndim == 2 else diagonal
-            if not np.all(np.isfinite(damping)) or not np.all(diagonal >= 0):
-                raise must("damping", "be finite and not negative", np.array(damping))
+            if not _is_passive(np.asarray(damping, np.float64)):
+                rule = (
+                    "be finite, and take energy: not negative, or v D v >= 0 for all v"
+                )
+                raise must("damping", rule, np.array(damping))
     return _HamiltonianField(H, damping, control)
+
+
+def _is_passive(damping: np.ndarray) -> bool:
+    if not np.all(np.isfinite(damping)):
+        return False
+    if damping.ndim != 2 or damping.shape[0] != damping.shape[1]:
+        return bool(np.all(damping >= 0))  # the field refuses shapes that do not fit
+    least = np.linalg.eigvalsh(damping + damping.T).min()
+    return bool(least >= -1e-6 * np.abs(damping).max())
 
 
 class _HamiltonianField(eqx.Module):

@@ -43,8 +43,8 @@ def christoffel(metric: Metric, x: Float[ArrayLike, " m"]) -> Float[Array, "m m 
     Source: M. do Carmo, *Riemannian Geometry*, Birkhauser 1992, chapter 2, equation
     (10).
     """
-    x, dtype = _point(metric, x)
-    return _christoffel(metric, x).astype(dtype)
+    x, finish = _point(metric, x)
+    return finish(_christoffel(metric, x))
 
 
 def riemann(metric: Metric, x: Float[ArrayLike, " m"]) -> Float[Array, "m m m m"]:
@@ -78,14 +78,14 @@ def riemann(metric: Metric, x: Float[ArrayLike, " m"]) -> Float[Array, "m m m m"
     Source: M. do Carmo, *Riemannian Geometry*, Birkhauser 1992, chapter 4, with the
     opposite sign of R(X, Y).
     """
-    x, dtype = _point(metric, x)
+    x, finish = _point(metric, x)
     gamma = _christoffel(metric, x)
     slope = jax.jacfwd(lambda x: _christoffel(metric, x))(x)  # (p, j, k, i)
     product = jnp.einsum("piq,qjk->pkij", gamma, gamma, precision="highest")
     half = jnp.transpose(slope, (0, 2, 3, 1)) + product
     upper = half - jnp.swapaxes(half, 2, 3)
     lower = jnp.einsum("lp,pkij->lkij", metric(x), upper, precision="highest")
-    return lower.astype(dtype)
+    return finish(lower)
 
 
 def sectional_curvature(
@@ -134,9 +134,10 @@ def sectional_curvature(
     inner = lambda a, b: matmul(matmul(metric(x), b), a)
     area = inner(u, u) * inner(v, v) - inner(u, v) ** 2
     least = 8 * jnp.finfo(x.dtype).eps * inner(u, u) * inner(v, v)
-    v = require(v, area > least, "v", "be linearly independent of `u`")
+    rule = "be linearly independent of `u`"
+    v = require(v, area > least, "v", rule)
     top = jnp.einsum("lkij,l,k,i,j->", tensor, u, v, u, v, precision="highest")
-    return (top / area).astype(dtype)
+    return require(top / area, area > least, "v", rule).astype(dtype)
 
 
 def ricci(metric: Metric, x: Float[ArrayLike, " m"]) -> Float[Array, "m m"]:
@@ -165,8 +166,8 @@ def ricci(metric: Metric, x: Float[ArrayLike, " m"]) -> Float[Array, "m m"]:
     Source: M. do Carmo, *Riemannian Geometry*, Birkhauser 1992, chapter 4, section 4,
     without its factor 1 / (m - 1).
     """
-    x, dtype = _point(metric, x)
-    return _ricci(metric, x).astype(dtype)
+    x, finish = _point(metric, x)
+    return finish(_ricci(metric, x))
 
 
 def scalar_curvature(metric: Metric, x: Float[ArrayLike, " m"]) -> Float[Array, ""]:
@@ -196,13 +197,13 @@ def scalar_curvature(metric: Metric, x: Float[ArrayLike, " m"]) -> Float[Array, 
     Source: M. do Carmo, *Riemannian Geometry*, Birkhauser 1992, chapter 4, section 4,
     without its factor 1 / (m (m - 1)).
     """
-    x, dtype = _point(metric, x)
+    x, finish = _point(metric, x)
     solved = jnp.linalg.solve(metric(x), _ricci(metric, x))
-    return jnp.trace(solved).astype(dtype)
+    return finish(jnp.trace(solved))
 
 
 def _point(metric, x):
-    """The point in the dtype to compute in, where the metric is known to be one."""
+    """The point in the dtype to compute in, and what checks and rounds a result."""
     x = as_float("x", x)
     check_shape("x", x, 1, "(m,)")
     (x,), dtype = widen(x)
@@ -213,7 +214,9 @@ def _point(metric, x):
     # Cholesky's factor is not finite where the matrix is not positive definite.
     fits = jnp.all(jnp.isfinite(jnp.linalg.cholesky(g)))
     rule = "be a point where the metric is positive definite"
-    return require(x, fits, "x", rule), dtype
+    # Of a metric that ignores x, only the check of the result survives compilation.
+    finish = lambda result: require(result, fits, "x", rule).astype(dtype)
+    return require(x, fits, "x", rule), finish
 
 
 def _christoffel(metric, x):

@@ -227,7 +227,9 @@ def estimate_mean_curvature(
 
     A vector of the shape of `f(x)`.
 
-    **Raises:** ValueError where `probes` is not a positive integer.
+    **Raises:** ValueError where `probes` is not a positive integer, or where the
+    Jacobian is not of full rank, or so nearly not that conjugate gradients leave more
+    than sqrt(eps) of a right side (under jit, a run-time error).
 
     !!! example
 
@@ -245,12 +247,22 @@ def estimate_mean_curvature(
     solve = lambda b: jax.scipy.sparse.linalg.cg(stretch, b, tol=tolerance)[0]
     push = lambda x, v: jax.jvp(f, (x,), (v,))[1]
 
-    def second(v):
-        return jax.jvp(lambda y: push(y, v), (x,), (solve(v),))[1]
+    # Signs may all be orthogonal to the null space; a Gaussian vector never is.
+    extra = jax.random.normal(jax.random.fold_in(key, 1), (1, *x.shape), x.dtype)
+    right = jnp.concatenate([signs, extra])
+    solved = jax.vmap(solve)(right)
+    left = (jax.vmap(stretch)(solved) - right).reshape(len(right), -1)
+    size = jnp.linalg.norm(right.reshape(len(right), -1), axis=-1)
+    least = jnp.sqrt(jnp.finfo(x.dtype).eps).astype(x.dtype) * size
+    full = jnp.all(jnp.linalg.norm(left, axis=-1) <= least)
+    x = _immersed(x, full)
 
-    bend = jnp.mean(jax.vmap(second)(signs), axis=0)
+    def second(v, w):
+        return jax.jvp(lambda y: push(y, v), (x,), (w,))[1]
+
+    bend = jnp.mean(jax.vmap(second)(signs, solved[:-1]), axis=0)
     (back,) = jax.vjp(f, x)[1](bend)
-    return (bend - push(x, solve(back))).astype(dtype)
+    return _immersed(bend - push(x, solve(back)), full).astype(dtype)
 
 
 def _point(f, x):
@@ -271,10 +283,16 @@ def _second_form(f, x):
     size = jnp.abs(jnp.diagonal(triangle))
     least = 8 * jnp.finfo(x.dtype).eps * jnp.max(size)
     full = jnp.all(size > least) & (jacobian.shape[0] >= x.shape[0])
-    x = require(x, full, "x", "be a point where the Jacobian of `f` has full rank")
+    x = _immersed(x, full)
     second = jax.jacfwd(jax.jacfwd(f))(x)
     along = jnp.einsum("ka,la,lij->kij", basis, basis, second, precision="highest")
-    return second - along, matmul(jacobian.T, jacobian)
+    # Where the second derivative ignores x, only this check survives compilation.
+    return _immersed(second - along, full), matmul(jacobian.T, jacobian)
+
+
+def _immersed(value, full):
+    rule = "be a point where the Jacobian of `f` has full rank"
+    return require(value, full, "x", rule)
 
 
 def _stretch(f, x):

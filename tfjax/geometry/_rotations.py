@@ -67,9 +67,10 @@ def rotation_log(r: Float[ArrayLike, "*batch d d"]) -> Float[Array, "*batch d d"
     Where all angles are below $\pi / 8$ it is the series of
     $k\,(-k^2)^{-1/2} \arcsin (-k^2)^{1/2}$, with k the skew part of r, so that small
     angles keep all their digits. Larger angles are taken from the arctangent (d = 2),
-    from the quaternion (d = 3), or from the third square root. At an angle of exactly
-    pi there are two logarithms or more: for d = 2 and 3 one of them is taken, above
-    that there is none to rely on, and digits are lost as 1 / (pi - angle).
+    from the quaternion (d = 3), or from the third square root (digits are lost as
+    1 / (pi - angle)), after the planes of which the angle is pi to rounding have been
+    taken out. At an angle of exactly pi there are two logarithms or more: one of them
+    is taken.
 
     **Arguments:**
 
@@ -167,13 +168,17 @@ def exp_of_skew(a: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
 
 def log_of_rotation(gap: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
     """The logarithm of the rotation `1 + gap`: of a small gap, no digit is lost."""
+    if gap.shape[-1] == 1:
+        return jnp.zeros_like(gap)
     near = jnp.sum(gap * gap, axis=(-2, -1), keepdims=True) < _NEAR
     if gap.shape[-1] not in (2, 3):
-        root = identity_like(gap) + gap
+        half_turns, rest = _split_half_turns(gap)
+        root = identity_like(gap) + rest
         for _ in range(3):
             root = _square_root(root)
         k = jnp.where(near, skew(gap), skew(root))
-        return jnp.where(near, 1.0, 8.0).astype(gap.dtype) * _arcsine(k)
+        scale = jnp.where(near, 1.0, 8.0).astype(gap.dtype)
+        return half_turns + scale * _arcsine(k)
     safe = jnp.where(near, gap, jnp.zeros_like(gap))
     far = _planar_log if gap.shape[-1] == 2 else _quaternion_log
     return jnp.where(near, _arcsine(skew(safe)), far(gap, near))
@@ -187,6 +192,62 @@ def _arcsine(k: Float[Array, "*batch d d"]) -> Float[Array, "*batch d d"]:
     for coefficient in _ARCSIN[-2::-1]:
         total = matmul(total, s) + coefficient * one
     return skew(matmul(k, total))
+
+
+def _split_half_turns(gap):
+    """The logarithm in the planes of angle pi, to rounding; and the gap without them.
+
+    There r = -e^{-a} for a small a, and log r = pi j - a with j a quarter turn of the
+    planes that commutes with a. Both are 0 where no angle is pi.
+    """
+    planes, quarter = _half_turns(jax.lax.stop_gradient(gap))
+    k = matmul(matmul(planes, skew(gap)), planes)
+    # The arcsine of k, which is of the size of sqrt(eps), is k - k^3 / 6.
+    log = jnp.pi * quarter - k + matmul(k, matmul(k, k)) / 6
+    others = identity_like(gap) - planes
+    clear = jnp.any(planes != 0, axis=(-2, -1), keepdims=True)
+    rest = jnp.where(clear, matmul(matmul(others, gap), others), gap)
+    return jnp.where(clear, log, jnp.zeros_like(gap)), rest
+
+
+def _half_turns(gap):
+    """The projector on the planes of angle pi, and a quarter turn j of them.
+
+    j is oriented so that no angle is above pi.
+    """
+    p, eps = gap.shape[-1] // 2, float(jnp.finfo(gap.dtype).eps)
+    cosines, q = jnp.linalg.eigh(symmetric(gap))  # less 1; the lowest come in pairs
+    pairs = cosines[..., : 2 * p].reshape(*gap.shape[:-2], p, 2)
+    turned = jnp.mean(pairs, axis=-1) < -2 + 16 * gap.shape[-1] * eps
+    turned = jnp.concatenate([turned, turned], axis=-1).astype(gap.dtype)
+    columns = [q[..., 0 : 2 * p : 2], q[..., 1 : 2 * p : 2]]
+    basis = jnp.concatenate(columns, axis=-1) * turned[..., None, :]
+    k = skew(matmul(matmul(transpose(basis), gap), basis))
+    one = turned[..., None] * identity_like(k)
+    # The turns within the pairs, each in the sense of k.
+    sense = jnp.where(jnp.diagonal(k, -p, -2, -1) < 0, -1.0, 1.0).astype(gap.dtype)
+    lower = one[..., p:, p:] * sense[..., None]
+    none = jnp.zeros_like(lower)
+    simple = jnp.concatenate(
+        [jnp.concatenate([none, -lower], -1), jnp.concatenate([lower, none], -1)], -2
+    )
+    # Pairs of equal cosines may mix the planes, the polar factor of k does not; the
+    # simple turn, in the size of a rounding error, decides where k has no orientation.
+    mixed = k + 4 * eps * simple
+    size = jnp.max(jnp.abs(mixed), axis=(-2, -1), keepdims=True, initial=eps)
+    quarter = skew(nearest_rotation(mixed / size + identity_like(k) - one))
+    for _ in range(2):
+        quarter = _polish_quarter(quarter, one)
+    miss = jnp.abs(matmul(quarter, quarter) + one)
+    fits = jnp.max(miss, axis=(-2, -1), keepdims=True, initial=0.0) < eps**0.5
+    quarter = _polish_quarter(jnp.where(fits, quarter, simple), one)
+    lift = lambda a: matmul(matmul(basis, a), transpose(basis))
+    return lift(one), skew(lift(quarter))
+
+
+def _polish_quarter(j, one):
+    """A skew matrix whose square is nearly -1, made so by a step of Newton's."""
+    return j - 0.5 * matmul(j, one + matmul(j, j))
 
 
 def _planar_log(gap, near):

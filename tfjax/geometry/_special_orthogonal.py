@@ -24,8 +24,7 @@ class SpecialOrthogonal(AbstractManifold):
     rotations is sqrt(2) times the root of the sum of squares of the angles between
     them, and products from the left and the right are isometries. Tangent vectors at x
     are `x a` with a skew; `exp_x(x a) = x e^a`. `log` is that of the smallest angles,
-    below pi; where one is exactly pi, and only if d is 2 or 3, one of the shortest ways
-    is taken.
+    below pi; where one is exactly pi, one of the shortest ways is taken.
 
     **Arguments:**
 

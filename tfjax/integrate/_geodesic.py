@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 from .._core import must
 from ..geometry import AbstractManifold
 from ..geometry._base import has_points, shape_of_points
+from ._lie import slack
 from ._on_manifold import AbstractOnManifold, Inside, PresentRows, restored
 from ._phase_space import check_term
 
@@ -175,4 +176,4 @@ def _is_point(manifold, y: Float[Array, "..."]) -> Bool[Array, ""]:
     embedded = manifold.embed(y)
     gap = jnp.max(jnp.abs(embedded - manifold.embed(manifold.project(y))))
     scale = jnp.maximum(jnp.max(jnp.abs(embedded)), 1)
-    return gap < scale * float(jnp.finfo(y.dtype).eps) ** 0.5
+    return gap < scale * slack(y.dtype)

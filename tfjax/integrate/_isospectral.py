@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import diffrax as dfx
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from .._core import matmul, must
+from .._core import identity_like, matmul, must, symmetric, transpose
+from ..geometry._rotations import polish
 from ._lie import AbstractLie, polynomial
 from ._phase_space import check_term
 
@@ -31,6 +33,58 @@ def _conjugated(L, w):
     # Of the Pade approximants of e^w and e^-w one is the other's inverse, to rounding.
     expm = jax.scipy.linalg.expm
     return matmul(matmul(expm(w), L), expm(-w))
+
+
+class _Turns(eqx.Module):
+    """The first matrix of a solve, and what has conjugated it since: `S first T`.
+
+    Were each state conjugated from the last, the rounding of a generator that does not
+    change would add up: so `S T = 1` is restored in every step, and states are
+    conjugated from the first, or from one on the way if S is far from a rotation.
+    """
+
+    first: Float[Array, "..."]
+    S: Float[Array, "..."]
+    T: Float[Array, "..."]
+    orthogonal: Bool[Array, "..."]
+
+    @classmethod
+    def none(cls, L: Float[Array, "..."]) -> "_Turns":
+        one = identity_like(L)
+        return cls(L, one, one, _all(L == transpose(L)))
+
+    def then(self, w: Float[Array, "..."]) -> "_Turns":
+        """After one more turn, by the exponential of `w`."""
+        expm = jax.scipy.linalg.expm
+        S, T = matmul(expm(w), self.S), matmul(self.T, expm(-w))
+        slack = 100 * jnp.finfo(w.dtype).eps * _largest(w)
+        orthogonal = self.orthogonal & _all(jnp.abs(w + transpose(w)) <= slack)
+        # Of the size of rounding: values are mended, derivatives are what they were.
+        mended = jax.lax.stop_gradient((S, T))
+        turned = polish(mended[0])
+        inverse = mended[1] + matmul(mended[1], identity_like(S) - matmul(*mended))
+        S = S + jnp.where(orthogonal, turned - mended[0], 0)
+        T = T + jnp.where(orthogonal, transpose(turned), inverse) - mended[1]
+        return _Turns(self.first, S, T, orthogonal)
+
+    def state(self) -> Float[Array, "..."]:
+        """The matrix that the first one has become; symmetric where that is."""
+        L = matmul(matmul(self.S, self.first), self.T)
+        value = jax.lax.stop_gradient(L)
+        return L + jnp.where(self.orthogonal, symmetric(value) - value, 0)
+
+
+def _either(first: Any, a: _Turns, b: _Turns) -> _Turns:
+    return jax.tree.map(lambda a, b: jnp.where(first, a, b), a, b)
+
+
+def _all(x: Bool[Array, "..."]) -> Bool[Array, "..."]:
+    """Whether all entries of a matrix are true, for each of a batch."""
+    return jnp.all(x, axis=(-2, -1), keepdims=True)
+
+
+def _largest(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    return jnp.max(jnp.abs(x), axis=(-2, -1), keepdims=True)
 
 
 class Isospectral(AbstractLie):
@@ -81,14 +135,18 @@ class Isospectral(AbstractLie):
             )
             raise must("field", rule, "one without")
         check_matrices(y0)
-        return None
+        return _Turns.none(y0)
 
     def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
         h, middle = jnp.asarray(terms.contr(t0, t1), y0.dtype), t0 + 0.5 * (t1 - t0)
         k1 = h * _generator(terms, t0, y0, args)
         k2 = h * _generator(terms, middle, _conjugated(y0, 0.5 * k1), args)
         info = {"y0": y0, "turns": (k1, k2 - k1)}
-        return _conjugated(y0, k2), None, info, None, dfx.RESULTS.successful
+        turns = _either(made_jump, _Turns.none(y0), solver_state).then(k2)
+        y1 = turns.state()
+        far = _largest(turns.S) * _largest(turns.T) > 100
+        turns = _either(far, _Turns.none(y1), turns)
+        return y1, None, info, turns, dfx.RESULTS.successful
 
 
 def check_matrices(y0: Any) -> None:

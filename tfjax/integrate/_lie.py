@@ -95,18 +95,22 @@ def _finish(y0, y1, turns, state):
     """What a step returns; it fails where it starts from what is no rotation."""
     failed: Any = dfx.RESULTS.nonfinite
     good: Any = dfx.RESULTS.successful
-    result = dfx.RESULTS.where(_orthogonal(y0), good, failed)
+    result = dfx.RESULTS.where(_rotations(y0), good, failed)
     return y1, None, {"y0": y0, "turns": turns}, state, result
 
 
-def _orthogonal(y: Float[Array, "..."]) -> Bool[Array, ""]:
+def _rotations(y: Float[Array, "..."]) -> Bool[Array, ""]:
     gap = matmul(transpose(y), y) - identity_like(y)
-    return jnp.max(jnp.abs(gap)) < _slack(y.dtype)
+    proper = jnp.all(jnp.linalg.det(y) > 0)
+    return (jnp.max(jnp.abs(gap)) < slack(y.dtype)) & proper
 
 
-def _slack(dtype: Any) -> float:
-    """By how much a first state may miss: the first step makes up for it."""
-    return float(jnp.finfo(dtype).eps) ** 0.5
+def slack(dtype: Any) -> float:
+    """By how much a first state may miss: the first step makes up for it.
+
+    Not less than what points in float32 miss, which a solve may have widened.
+    """
+    return max(float(jnp.finfo(dtype).eps) ** 0.5, 1e-5)
 
 
 def check_space(solver: Any, space: Any) -> None:
@@ -129,9 +133,11 @@ def check_rotations(solver: Any, y0: Any, *, values: bool = True) -> None:
     if values and is_concrete(y0):
         y = np.asarray(y0)
         error = np.max(np.abs(np.swapaxes(y, -1, -2) @ y - np.eye(d)))
-        if not error < _slack(y.dtype):
+        if not error < slack(y.dtype):
             got = f"off by {error:.2g} in y0^T y0 (manifold= in solve projects it)"
             raise must("y0", rule, got)
+        if not np.all(np.linalg.det(y) > 0):
+            raise must("y0", rule, "of determinant -1: a reflection")
 
 
 class LieEuler(AbstractRotating):

@@ -98,7 +98,8 @@ def check_separable(solver: Any, terms: Any, t0: Any, y0: PyTree, args: Any) -> 
         separable = is_separable(lambda y: terms.vf(t0, y, args), y0)
     if not separable:
         rule = (
-            "be ImplicitMidpoint or TaoLeapfrog where dq/dt depends on q, or dp/dt on p"
+            "be ImplicitMidpoint or TaoLeapfrog where dq/dt depends on q, or dp/dt on "
+            "p, by its program (a field that knows better has `separable = True`)"
         )
         raise must("solver", rule, f"{type(solver).__name__}, for separable H only")
 

@@ -26,7 +26,7 @@ def reversible_mode() -> dfx.AbstractAdjoint:
     For [`Leapfrog`][], [`Yoshida4`][], [`Yoshida6`][] and [`ImplicitMidpoint`][], whose
     way back is as exact as its roots, with constant steps, and records at `t1` only.
     What is differentiated is the state, the parameters, and what the field holds or
-    closes over; for the times it is refused.
+    closes over; for the times it is refused, and so are second derivatives.
 
     **Returns:** a diffrax adjoint, for `solve(adjoint=)` and `diffrax.diffeqsolve`.
 
@@ -91,8 +91,8 @@ class Reversible(dfx.AbstractAdjoint):
         name = "reversible_mode(): t0, t1, dt0 or the solver"
         clock = [kwargs[k] for k in _CLOCK]
         clock, solver = eqxi.nondifferentiable((clock, solver), name=name)
-        steps = final_state.num_accepted_steps
-        y1 = _last_state(given, final_state.y, steps, clock, solver)
+        reached = final_state.num_accepted_steps, final_state.tprev
+        y1 = _last_state(given, final_state.y, reached, clock, solver)
         recorded = jax.tree.map(lambda y: y[None], y1)
         records = lambda s: [r.ys for r in _records(s) if jax.tree.leaves(r.ys)]
         count = len(records(final_state))
@@ -158,8 +158,25 @@ def _records(final_state):
     return jax.tree.leaves(final_state.save_state, is_leaf=is_record)
 
 
+@eqx.filter_custom_jvp
+def _differentiated_once(tree):
+    """The tree itself, whose derivatives are refused."""
+    return tree
+
+
+@_differentiated_once.def_jvp
+def _differentiated_twice(primals, tangents):
+    if jax.tree.leaves(tangents):
+        rule = (
+            "be tfjax.integrate.second_order() for second derivatives (jax.hessian) "
+            "through a solve, or diffrax.DirectAdjoint() for reverse over reverse mode"
+        )
+        raise must("adjoint", rule, "Reversible")
+    return primals[0], tangents[0]
+
+
 @eqx.filter_custom_vjp
-def _last_state(given, y1, steps, clock, solver):
+def _last_state(given, y1, reached, clock, solver):
     """The last state as a function of the first, the parameters and the terms."""
     return y1
 
@@ -170,15 +187,21 @@ def _forward(perturbed, given, y1, *rest):
 
 
 @_last_state.def_bwd
-def _backward(y1, cotangent, perturbed, given, _, steps, clock, solver):
-    (t0, t1, dt0), (_, args, terms) = clock, given
-    floats, rest = eqx.partition((args, terms), eqx.is_inexact_array)
+def _backward(y1, cotangent, perturbed, given, _, reached, clock, solver):
+    # What the states depend on is all in `given`: the rest has no derivatives.
+    floats, rest = eqx.partition(given, eqx.is_inexact_array)
+    floats, cotangent = _differentiated_once((floats, cotangent))
+    (t0, t1, dt0), (steps, end_time) = clock, reached
+    (_, *floats), (_, *rest) = floats, rest
+    parts = jnp.ceil((t1 - t0) / eqxi.nextafter(dt0))
 
-    # As of ConstantStepSize: one step of dt0, then equal parts of the interval.
+    # As of ConstantStepSize: one step of dt0, then equal parts of the interval, which
+    # an infinite one does not have; `max_steps` may end the solve at any of them.
     def time(k):
-        part = k.astype(jnp.result_type(t0)) / steps.astype(jnp.result_type(t0))
-        time = jnp.where(k == 1, t0 + dt0, t0 + (t1 - t0) * part)
-        return jnp.where(k == steps, t1, time)
+        count = k.astype(jnp.result_type(t0))
+        even = jnp.where(jnp.isfinite(t1), (t1 - t0) * (count / parts), count * dt0)
+        time = t0 + jnp.where(k == 1, dt0, even)
+        return jnp.where(k == steps, end_time, time)
 
     def one_step(start, end, y, floats):
         args, terms = eqx.combine(floats, rest)

@@ -339,7 +339,11 @@ def _rule(manifold):
         return "be finite"
     with jax.ensure_compile_time_eval():
         zero_is_a_point = bool(manifold.projectable(np.zeros(manifold.point_shape)))
-    return "be finite" if zero_is_a_point else "be finite, with no zero row"
+    if zero_is_a_point:
+        return "be finite"
+    if len(manifold.point_shape) > 1:
+        return f"be finite, and have one nearest point of {manifold}"
+    return "be finite, with no zero row"
 
 
 def _culprit(y0, args, manifold):

@@ -169,7 +169,9 @@ def _energy_rows(name: str, one: Found) -> list[Row]:
     for system in SHOWN:
         found = growth(one.long.mean[system], one.long.largest[system])
         claim = f"{name}, {system}: growth of the error over the long run"
-        rows.append(within(claim, found, -0.4, 0.4))
+        # Three orbits are regular; that of the tokens is chaotic, and wanders.
+        most = 0.4 if system == "attention" else 0.02
+        rows.append(within(claim, found, -most, most))
     if name == "Leapfrog":
         found = standard_errors(one.long.mean["Kepler"])
         claim = (

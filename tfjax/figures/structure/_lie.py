@@ -240,7 +240,7 @@ def _linear_rows(flows: Any, starts: Any, exact: Run) -> list[Row]:
     rows.append(below(claim, relative(end["covariance"], turned), 1e-10))
     for name in ("any W", "skew + cI"):
         first, last = np.asarray(starts[name]), end[name]
-        eigenvalues = [np.sort(np.linalg.eigvals(x).real) for x in (first, last)]
+        eigenvalues = [np.sort(np.real(np.linalg.eigvals(x))) for x in (first, last)]
         claim = f"[H, W], {name}, t = 1: change of eigenvalues"
         rows.append(below(claim, np.abs(np.subtract(*eigenvalues)).max(), 1e-8))
         growth = np.linalg.norm(last) / np.linalg.norm(first)
