@@ -105,7 +105,16 @@ def load_checkpoint(path: str | Path, like: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def read_metadata(path: str | Path) -> dict[str, Any]:
-    """The metadata alone; **Raises** as [`load_checkpoint`][]."""
+    """The metadata of a checkpoint alone.
+
+    **Arguments:**
+
+    - `path`: the file.
+
+    **Returns:** what [`save_checkpoint`][] was given.
+
+    **Raises:** as [`load_checkpoint`][].
+    """
     return _read(Path(path))[0]["metadata"]
 
 
@@ -142,7 +151,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no checkpoint {path}.")
     try:
-        with np.load(path) as file:
+        # numpy leaves a file open that it cannot read.
+        with path.open("rb") as source, np.load(source) as file:
             arrays = {}
             for name in file.files:
                 arrays[name] = file[name]  # checksums are compared here

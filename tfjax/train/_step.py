@@ -19,6 +19,8 @@ Loss = Callable[[Any, Any, Key[Array, ""]], Float[Array, ""]]
 class TrainState(eqx.Module):
     """All that training goes on from, and that a checkpoint holds.
 
+    **Arguments:**
+
     - `model`: with parameters in full precision.
     - `optimizer_state`: of optax.
     - `key`: which does not change; step s draws from `jax.random.fold_in(key, s)`.
@@ -44,7 +46,16 @@ class StepMetrics(NamedTuple):
 def start(
     model: Any, optimizer: optax.GradientTransformation, key: Key[Array, ""]
 ) -> TrainState:
-    """The state before the first step."""
+    """The state before the first step.
+
+    **Arguments:**
+
+    - `model`: a tree whose floating-point arrays are trained.
+    - `optimizer`: of optax.
+    - `key`: what every step draws from.
+
+    **Returns:** a [`TrainState`][].
+    """
     parameters = eqx.filter(model, eqx.is_inexact_array)
     zero = jnp.zeros((), jnp.int32)
     return TrainState(model, optimizer.init(parameters), key, zero, zero)
@@ -74,6 +85,18 @@ def make_step(
     that is not finite changes neither parameters nor the optimizer's state.
 
     **Raises:** ValueError where an argument is of another kind.
+
+    !!! example
+
+        >>> import jax, jax.numpy as jnp, optax
+        >>> from tfjax.train import make_step, start
+        >>> square = lambda model, batch, key: jnp.sum((model - batch) ** 2)
+        >>> optimizer = optax.sgd(0.25)
+        >>> state = start(jnp.zeros(2), optimizer, jax.random.key(0))
+        >>> step = make_step(square, optimizer)
+        >>> state, metrics = step(state, jnp.array([1.0, 3.0]))
+        >>> state.model.tolist(), float(metrics.loss)
+        ([0.5, 1.5], 10.0)
     """
     parts = count("accumulate", accumulate)
     if clip is not None and not clip > 0:
@@ -121,7 +144,7 @@ def make_step(
             kept(optimizer_state, state.optimizer_state),
             state.key,
             state.step + 1,
-            state.skipped + ~good,
+            state.skipped + jnp.where(good, 0, 1),
         )
         return new, StepMetrics(found, norm, ~good)
 
@@ -129,7 +152,14 @@ def make_step(
 
 
 def global_norm(tree: Any) -> Float[Array, ""]:
-    """The norm of all entries together, in float32; it does not overflow on the way."""
+    """The norm of all entries together, in float32; it does not overflow on the way.
+
+    **Arguments:**
+
+    - `tree`: arrays.
+
+    **Returns:** a scalar; not finite where an entry is not.
+    """
     leaves = [leaf.astype(jnp.float32) for leaf in jax.tree.leaves(tree)]
     largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf), initial=0) for leaf in leaves]))
     unit = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
