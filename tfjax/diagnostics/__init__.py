@@ -7,6 +7,8 @@
 - `cluster_persistence(ts, xs)`: how long each cluster lasts, and each number of them.
 - `energy_staircase(ts, energies)`: where an energy rests.
 - `energy_along(xs, beta)`: the interaction energy along a trajectory.
+- `stability_margins(query, key, value)`: how far weights are from expansion;
+  `attention_lipschitz(query, key, value, n)` where all tokens move.
 - `order_parameter(theta)`, `mean_phase(theta)`: alignment of angles or points.
 """
 
@@ -29,5 +31,10 @@ from ._persistence import (
     Plateau as Plateau,
     cluster_persistence as cluster_persistence,
     energy_staircase as energy_staircase,
+)
+from ._stability import (
+    StabilityMargins as StabilityMargins,
+    attention_lipschitz as attention_lipschitz,
+    stability_margins as stability_margins,
 )
 from ._tree import MergeTree as MergeTree, merge_tree as merge_tree

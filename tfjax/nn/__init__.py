@@ -25,6 +25,11 @@ from ._residual import (
     LeapfrogBlock as LeapfrogBlock,
     RotationBlock as RotationBlock,
 )
+from ._transformer import (
+    Transformer as Transformer,
+    TransformerLayer as TransformerLayer,
+)
+from ._transformer_config import TransformerConfig as TransformerConfig
 from ._weights import (
     WEIGHTS as WEIGHTS,
     WeightsFile as WeightsFile,
