@@ -8,11 +8,13 @@ An experiment is a function `(*, seed=0, quick=False, progress=quiet) -> Report`
 import importlib
 from collections.abc import Callable
 
-from . import paper, structure
+from . import paper, structure, training
 from ._report import Experiment as Experiment, Report as Report, Row as Row
 
 
-EXPERIMENTS: dict[str, Experiment] = paper.EXPERIMENTS | structure.EXPERIMENTS
+EXPERIMENTS: dict[str, Experiment] = (
+    paper.EXPERIMENTS | structure.EXPERIMENTS | training.EXPERIMENTS
+)
 
 
 def load(name: str) -> Callable[..., Report]:

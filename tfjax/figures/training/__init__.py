@@ -1,0 +1,6 @@
+"""Transformers that are trained: how they start, how deep, how long; by name."""
+
+from .._report import Experiment
+
+
+EXPERIMENTS: dict[str, Experiment] = {}
