@@ -9,7 +9,8 @@ Tokens are particles, depth is time, attention is the interaction. A field is a 
 - `geometry`: manifolds as values. `attention`: kernels. `energies`: scalars of states.
 - `integrate`: the solvers. `diagnostics`: clusters, merges, energies, order.
 - `meanfield`: measures in place of tokens. `theory`: what theorems predict.
-- `nn`: pretrained models. `figures`: plots.
+- `nn`: pretrained models, Transformers to be trained. `train`: training them.
+- `figures`: plots.
 
 Each is imported when it is first used; `import tfjax` alone loads nothing else.
 """
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         meanfield as meanfield,
         nn as nn,
         theory as theory,
+        train as train,
     )
     from .integrate import (
         solve as solve,
@@ -51,6 +53,7 @@ _ROOMS = (
     "meanfield",
     "nn",
     "theory",
+    "train",
 )
 _HOME_OF = dict.fromkeys(("solve", "solve_ensemble", "solve_sde"), "integrate")
 

@@ -6,6 +6,7 @@
 - `plot_merge_tree(ts, tree)`: all merges as a tree, for many tokens.
 - `animate_trajectory(ts, xs, path)`: a trajectory as an animated GIF.
 - `plot_overview`, `plot_time_scales`, `plot_metastable`: pictures of several panels.
+- `plot_training(records)`: a run of training.
 - `pca(xs)`: principal components; `save_figure(plot.figure, path)`: to a file.
 """
 
@@ -23,5 +24,6 @@ from ._panels import (
     plot_time_scales as plot_time_scales,
 )
 from ._projection import Principal as Principal, pca as pca
+from ._training import plot_training as plot_training
 from ._trajectory import plot_trajectory as plot_trajectory
 from ._tree import plot_merge_tree as plot_merge_tree

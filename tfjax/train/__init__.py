@@ -1,7 +1,13 @@
-"""Training: compiled steps that skip what is not finite, and checkpoints.
+"""Training: compiled steps that skip what is not finite, checkpoints, and whole runs.
 
+- `fit(model, loss, batches, steps=, key=)`: a run that can be interrupted and resumed.
 - `make_step(loss, optimizer)`, `start(model, optimizer, key)`, `TrainState`: a step.
-- `save_checkpoint(path, tree)`, `load_checkpoint(path, like)`, `read_metadata(path)`.
+- `make_optimizer(steps=)`, `rate_schedule(steps=)`: AdamW with a schedule.
+- `save_checkpoint(path, tree)`, `load_checkpoint(path, like)`, `read_metadata(path)`;
+  `read_log(path)`.
+- `RunConfig`, `read_config(name)`, `ready_configs()`: a run as a file.
+- `train_run(config, directory)`, `load_run(directory)`: a run as a directory.
+- `evaluate_text`, `evaluate_examples`, `sample`: what came of it.
 """
 
 from ._checkpoint import (
@@ -9,6 +15,21 @@ from ._checkpoint import (
     read_metadata as read_metadata,
     save_checkpoint as save_checkpoint,
 )
+from ._files import read_log as read_log
+from ._fit import Fit as Fit, fit as fit
+from ._optimizer import (
+    make_optimizer as make_optimizer,
+    rate_schedule as rate_schedule,
+)
+from ._run_config import (
+    DataConfig as DataConfig,
+    OptimizerConfig as OptimizerConfig,
+    RunConfig as RunConfig,
+    TrainingConfig as TrainingConfig,
+    read_config as read_config,
+    ready_configs as ready_configs,
+)
+from ._sample import sample as sample
 from ._step import (
     StepMetrics as StepMetrics,
     TrainState as TrainState,

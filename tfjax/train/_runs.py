@@ -1,0 +1,199 @@
+"""A run as a directory: from a configuration to a trained model, and back."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.random as jr
+
+from .._core import must
+from ..nn import Transformer, TransformerConfig
+from ._checkpoint import load_checkpoint, read_metadata
+from ._files import CHECKPOINT, Record
+from ._fit import fit
+from ._optimizer import make_optimizer
+from ._run_config import RunConfig
+from ._step import TrainState, start
+from ._tasks import Task, make_task
+
+
+class RunResult(NamedTuple):
+    """What [`train_run`][] returns.
+
+    - `state`: a [`TrainState`][].
+    - `task`: a [`Task`][], with the data.
+    - `records`: those of [`fit`][].
+    - `validation`: what the whole of the validation data says; None if interrupted.
+    """
+
+    state: TrainState
+    task: Task
+    records: list[Record]
+    validation: dict[str, float] | None
+
+
+class Run(NamedTuple):
+    """A run that was read from its directory.
+
+    - `model`: a [`tfjax.nn.Transformer`][].
+    - `config`: a [`RunConfig`][].
+    - `step`: how many steps it has had.
+    - `alphabet`: of a text, else None; character k is token k.
+    """
+
+    model: Transformer
+    config: RunConfig
+    step: int
+    alphabet: str | None
+
+
+def train_run(
+    config: RunConfig,
+    directory: str | Path,
+    *,
+    resume: bool = False,
+    progress: bool = False,
+) -> RunResult:
+    """Trains as a configuration says, in a directory from which it can go on.
+
+    **Arguments:**
+
+    - `config`: a [`RunConfig`][].
+    - `directory`: where checkpoint and log are written; see [`fit`][].
+    - `resume`: go on from its checkpoint; the configuration and the data must be those
+      that it began with.
+    - `progress`: show loss, throughput and the time left on stderr.
+
+    **Returns:** a [`RunResult`][].
+
+    **Raises:** as [`fit`][], and ValueError where data and sizes do not fit, before any
+    work.
+
+    !!! example
+
+        >>> import tempfile
+        >>> from tfjax.train import RunConfig, train_run
+        >>> values = {"data": {"name": "digits"}, "training": {"steps": 2}}
+        >>> values["model"] = {"layers": 1, "heads": 1, "head_dim": 8}
+        >>> result = train_run(RunConfig.from_dict(values), tempfile.mkdtemp())
+        >>> int(result.state.step), sorted(result.validation)
+        (2, ['accuracy', 'calibration_error', 'nats'])
+    """
+    training = config.training
+    if training.precision == "float64" and not jax.config.read("jax_enable_x64"):
+        rule = "be at most 'float32' where jax_enable_x64 is off"
+        raise must("training.precision", rule, "'float64'")
+    task = make_task(config)
+    optimizer = config.optimizer
+    half = training.precision == "bfloat16"
+    trained = fit(
+        _fresh(config, task.model),
+        task.loss,
+        task.batches,
+        steps=training.steps,
+        key=_keys(config)[1],
+        optimizer=_optimizer(config),
+        accumulate=training.accumulate,
+        clip=optimizer.clip or None,
+        dtype=training.precision if half else None,
+        evaluate=task.look,
+        evaluate_every=training.evaluate_every,
+        directory=directory,
+        checkpoint_every=training.checkpoint_every,
+        metadata=_metadata(config, task),
+        resume=resume,
+        progress=progress,
+        per_step=task.per_step,
+        unit=task.unit,
+    )
+    found = task.judge(trained.state.model) if trained.finished else None
+    return RunResult(trained.state, task, trained.records, found)
+
+
+def load_run(directory: str | Path) -> Run:
+    """The model of a run, finished or not.
+
+    **Arguments:**
+
+    - `directory`: where [`train_run`][] or `tfjax train` wrote.
+
+    **Returns:** a [`Run`][].
+
+    **Raises:** FileNotFoundError where no run lies; ValueError, which names file and
+    leaf, where it is damaged.
+
+    !!! example
+
+        >>> import tempfile
+        >>> from tfjax.train import RunConfig, load_run, train_run
+        >>> values = {"data": {"name": "digits"}, "training": {"steps": 2}}
+        >>> values["model"] = {"layers": 1, "heads": 1, "head_dim": 8}
+        >>> directory = tempfile.mkdtemp()
+        >>> _ = train_run(RunConfig.from_dict(values), directory)
+        >>> load_run(directory).step
+        2
+    """
+    file = Path(directory) / CHECKPOINT
+    metadata = read_metadata(file)
+    try:
+        config = RunConfig.from_dict(metadata["config"])
+        sizes = TransformerConfig.from_dict(metadata["transformer"])
+        alphabet = metadata["data"].get("alphabet")
+    except (KeyError, AttributeError, ValueError) as error:
+        raise ValueError(f"{file} is of no run: {error}.") from error
+    like = start(_fresh(config, sizes), _optimizer(config), _keys(config)[1])
+    state, _ = load_checkpoint(file, like)
+    return Run(state.model, config, int(state.step), alphabet)
+
+
+def parameter_count(model: Any) -> int:
+    """How many numbers of a model are trained.
+
+    **Arguments:**
+
+    - `model`: any tree.
+
+    **Returns:** the number of entries of its floating-point arrays.
+
+    !!! example
+
+        >>> import jax.numpy as jnp
+        >>> from tfjax.train import parameter_count
+        >>> parameter_count({"w": jnp.zeros((2, 3)), "name": "linear"})
+        6
+    """
+    arrays = eqx.filter(model, eqx.is_inexact_array)
+    return sum(leaf.size for leaf in jax.tree.leaves(arrays))
+
+
+def _metadata(config: RunConfig, task: Task) -> dict[str, Any]:
+    return {
+        "config": config.to_dict(),
+        "transformer": task.model.to_dict(),
+        "data": task.description,
+    }
+
+
+def _keys(config: RunConfig):
+    """Of the weights, and of the steps."""
+    return jr.split(jr.key(config.seed))
+
+
+def _fresh(config: RunConfig, sizes: TransformerConfig) -> Transformer:
+    double = config.training.precision == "float64"
+    dtype = "float64" if double else "float32"
+    return Transformer(sizes, key=_keys(config)[0], dtype=dtype)
+
+
+def _optimizer(config: RunConfig):
+    given = config.optimizer
+    return make_optimizer(
+        steps=config.training.steps,
+        learning_rate=given.learning_rate,
+        schedule=given.schedule,
+        warmup=given.warmup,
+        final=given.final,
+        weight_decay=given.weight_decay,
+        betas=(given.betas[0], given.betas[1]),
+    )
