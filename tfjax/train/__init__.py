@@ -3,6 +3,7 @@
 - `fit(model, loss, batches, steps=, key=)`: a run that can be interrupted and resumed.
 - `make_step(loss, optimizer)`, `start(model, optimizer, key)`, `TrainState`: a step.
 - `make_optimizer(steps=)`, `rate_schedule(steps=)`: AdamW with a schedule.
+- `cross_entropy`, `language_loss`, `classification_loss`: what is minimised.
 - `save_checkpoint(path, tree)`, `load_checkpoint(path, like)`, `read_metadata(path)`;
   `read_log(path)`.
 - `RunConfig`, `read_config(name)`, `ready_configs()`: a run as a file.
@@ -15,8 +16,17 @@ from ._checkpoint import (
     read_metadata as read_metadata,
     save_checkpoint as save_checkpoint,
 )
+from ._evaluate import (
+    evaluate_examples as evaluate_examples,
+    evaluate_text as evaluate_text,
+)
 from ._files import read_log as read_log
 from ._fit import Fit as Fit, fit as fit
+from ._losses import (
+    classification_loss as classification_loss,
+    cross_entropy as cross_entropy,
+    language_loss as language_loss,
+)
 from ._optimizer import (
     make_optimizer as make_optimizer,
     rate_schedule as rate_schedule,
@@ -29,6 +39,13 @@ from ._run_config import (
     read_config as read_config,
     ready_configs as ready_configs,
 )
+from ._runs import (
+    Run as Run,
+    RunResult as RunResult,
+    load_run as load_run,
+    parameter_count as parameter_count,
+    train_run as train_run,
+)
 from ._sample import sample as sample
 from ._step import (
     StepMetrics as StepMetrics,
@@ -37,3 +54,4 @@ from ._step import (
     make_step as make_step,
     start as start,
 )
+from ._tasks import Task as Task, make_task as make_task
