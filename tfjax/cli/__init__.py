@@ -16,6 +16,7 @@ from ._errors import FailedRun, InputError
 _COMMANDS = (
     "doctor",
     "fetch_weights",
+    "fetch_data",
     "simulate",
     "demo",
     "reproduce",

@@ -1,4 +1,4 @@
-"""Training: compiled steps that skip what is not finite, checkpoints, and whole runs.
+"""Training: data, compiled steps, checkpoints, and whole runs.
 
 - `fit(model, loss, batches, steps=, key=)`: a run that can be interrupted and resumed.
 - `make_step(loss, optimizer)`, `start(model, optimizer, key)`, `TrainState`: a step.
@@ -9,6 +9,9 @@
 - `RunConfig`, `read_config(name)`, `ready_configs()`: a run as a file.
 - `train_run(config, directory)`, `load_run(directory)`: a run as a directory.
 - `evaluate_text`, `evaluate_examples`, `sample`: what came of it.
+- `load_shakespeare()`, `load_text(path)`: a `Text`, characters as tokens.
+- `load_digits()`, `load_ucr(name)`: `Examples`, labelled sequences of vectors.
+- `fetch_data(name)`, `DATA`, `DataSource`: where published data come from.
 """
 
 from ._checkpoint import (
@@ -16,9 +19,19 @@ from ._checkpoint import (
     read_metadata as read_metadata,
     save_checkpoint as save_checkpoint,
 )
+from ._data import (
+    DATA as DATA,
+    DataSource as DataSource,
+    fetch_data as fetch_data,
+)
 from ._evaluate import (
     evaluate_examples as evaluate_examples,
     evaluate_text as evaluate_text,
+)
+from ._examples import (
+    Examples as Examples,
+    load_digits as load_digits,
+    load_ucr as load_ucr,
 )
 from ._files import read_log as read_log
 from ._fit import Fit as Fit, fit as fit
@@ -55,3 +68,8 @@ from ._step import (
     start as start,
 )
 from ._tasks import Task as Task, make_task as make_task
+from ._text import (
+    Text as Text,
+    load_shakespeare as load_shakespeare,
+    load_text as load_text,
+)

@@ -8,13 +8,13 @@ import numpy as np
 
 from .._core import must
 from ..nn import TransformerConfig
-from ._corpora import Text, load_shakespeare, load_text
 from ._evaluate import evaluate_examples, evaluate_text
 from ._examples import Examples, load_digits, load_ucr
 from ._losses import classification_loss, language_loss
 from ._ngram import witten_bell_bits
 from ._run_config import RunConfig
 from ._step import Loss
+from ._text import Text, load_shakespeare, load_text
 
 
 # Windows of the validation text that are looked at while training goes on.
