@@ -26,8 +26,9 @@ def test_every_key_is_optional_and_integers_are_numbers():
 MISTAKES = {
     "[model]\nlayerz = 3": "`model.layerz` is no key: there are context, layers, heads",
     "[model]\nlayer = 3": "did you mean `model.layers`?",
-    "[model]\nvocabulary = 65": "`model.vocabulary` is no key",
-    "[model]\nlayers = 1.5": "`model.layers` must be an integer of at least 1, but was",
+    "[model]\nvocabulary = 65": "`model.vocabulary` must be left to the data, but was",
+    "[model]\nlayers = 1.5": "`model.layers` must be an integer, but was 1.5.",
+    "[model]\nlayers = 0": "`model.layers` must be an integer of at least 1, but was 0",
     "[model]\nheads = 3\nhead_dim = 7": "`model.head_dim` must be even for rotary posi",
     "[model]\nnorm = 'up'": "`model.norm` must be one of 'pre', 'post', 'peri', 'ngpt'",
     "model = 3": "`model` must be a section, but was 3.",

@@ -71,16 +71,16 @@ def configuration(arguments: argparse.Namespace) -> RunConfig:
     except ValueError as error:
         raise InputError(str(error)) from error
     values = config.to_dict()
-    for word in arguments.set:
-        _change(values, word)
-    if arguments.seed is not None:
-        values["seed"] = arguments.seed
     if arguments.quick:
         training = values["training"]
         training["steps"] = max(20, training["steps"] // 50)
         training["baselines"] = False
         warmup = values["optimizer"]["warmup"]
         values["optimizer"]["warmup"] = min(warmup, training["steps"] // 5)
+    for word in arguments.set:
+        _change(values, word)
+    if arguments.seed is not None:
+        values["seed"] = arguments.seed
     return _checked(values)
 
 

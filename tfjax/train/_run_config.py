@@ -161,7 +161,8 @@ class RunConfig:
         """The sizes of the model, once the data are known."""
         missing = {key: None for key in _FROM_DATA}
         with prefixed("model"):
-            return TransformerConfig(**self.model | missing | from_data)
+            given = {**self.model, **missing, **from_data}
+            return section(TransformerConfig, "model.", given)
 
     def to_dict(self) -> dict[str, Any]:
         """All values, as JSON has them."""

@@ -77,6 +77,6 @@ def prefixed(name: str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        if not str(error).startswith("`"):
+        if not str(error).startswith("`") or str(error).startswith(f"`{name}."):
             raise
         raise ValueError(f"`{name}.{str(error)[1:]}") from error
