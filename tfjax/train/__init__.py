@@ -73,4 +73,3 @@ from ._text import (
     load_shakespeare as load_shakespeare,
     load_text as load_text,
 )
-from ._safetensors import export_safetensors as export_safetensors
