@@ -4,6 +4,8 @@
 - `load_shakespeare()`, `load_text(path)`: a `Text`, characters as tokens.
 - `load_digits()`, `load_ucr(name)`: `Examples`, labelled sequences of vectors.
 - `fetch_data(name)`, `DATA`, `DataSource`: where published data come from.
+- `witten_bell_bits(train, validation, order, vocabulary)`,
+  `witten_bell_probabilities(...)`: n-gram models, which a language model has to beat.
 - `save_checkpoint(path, tree)`, `load_checkpoint(path, like)`, `read_metadata(path)`.
 """
 
@@ -21,6 +23,10 @@ from ._examples import (
     Examples as Examples,
     load_digits as load_digits,
     load_ucr as load_ucr,
+)
+from ._ngram import (
+    witten_bell_bits as witten_bell_bits,
+    witten_bell_probabilities as witten_bell_probabilities,
 )
 from ._step import (
     StepMetrics as StepMetrics,
