@@ -4,6 +4,10 @@
 - `BertEncoder`, `BertLayer`, `BertConfig`: the architecture of most.
 - `AlbertEncoder`, `AlbertConfig`: one layer, applied any number of times.
 - `MaskedHead`: guesses words from tokens.
+- `Transformer(config)`, of `TransformerLayer`s, with a `TransformerConfig`: a model to
+  be trained. `attention_margins` says how far its heads are from expanding,
+  `stable_initialization` brings them to a margin.
+- `suggested_depth`, `scaled_learning_rate`: rules of thumb, and when they hold.
 - `LeapfrogBlock(potential)`, `CouplingBlock(f, g)`, `RotationBlock(generator)`:
   residual blocks with an inverse, which keep energies, volumes, lengths of tokens.
 - `fetch_weights`, `find_weights`, `weights_directory`, `WEIGHTS`: where weights come
@@ -14,7 +18,16 @@ from ._albert import AlbertEncoder as AlbertEncoder
 from ._bert import BertEncoder as BertEncoder
 from ._config import AlbertConfig as AlbertConfig, BertConfig as BertConfig
 from ._download import fetch_weights as fetch_weights
+from ._heuristics import (
+    scaled_learning_rate as scaled_learning_rate,
+    suggested_depth as suggested_depth,
+)
+from ._initialization import stable_initialization as stable_initialization
 from ._layers import BertLayer as BertLayer, MaskedHead as MaskedHead
+from ._margins import (
+    AttentionMargins as AttentionMargins,
+    attention_margins as attention_margins,
+)
 from ._pretrained import (
     Pretrained as Pretrained,
     Tokens as Tokens,

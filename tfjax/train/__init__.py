@@ -12,6 +12,8 @@
 - `load_shakespeare()`, `load_text(path)`: a `Text`, characters as tokens.
 - `load_digits()`, `load_ucr(name)`: `Examples`, labelled sequences of vectors.
 - `fetch_data(name)`, `DATA`, `DataSource`: where published data come from.
+- `witten_bell_bits(train, validation, order, vocabulary)`,
+  `witten_bell_probabilities(...)`: n-gram models, which a language model has to beat.
 """
 
 from ._checkpoint import (
@@ -39,6 +41,10 @@ from ._losses import (
     classification_loss as classification_loss,
     cross_entropy as cross_entropy,
     language_loss as language_loss,
+)
+from ._ngram import (
+    witten_bell_bits as witten_bell_bits,
+    witten_bell_probabilities as witten_bell_probabilities,
 )
 from ._optimizer import (
     make_optimizer as make_optimizer,
