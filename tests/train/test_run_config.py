@@ -52,6 +52,11 @@ MISTAKES = {
     "[optimizer]\nbetas = 0.9": "`optimizer.betas` must be a list, but was 0.9.",
     "[optimizer]\nwarmup = 5000": "`optimizer.warmup` must lie in [0, steps = 2000), b",
     "[optimizer]\nclip = -1": "`optimizer.clip` must be at least 0, but was -1.0.",
+    "[initialization]\nkind = 'small'": "`initialization.kind` must be one of 'plain',",
+    "[initialization]\nmargin = 0": "`initialization.margin` must be finite, positive",
+    "[model]\nnorm = 'ngpt'\n[initialization]\nkind = 'typical'": (
+        "`initialization.kind` must be 'plain' for model.norm = 'ngpt', but was 'typical'."
+    ),
     "[optimizer": "The configuration is no TOML: Expected ']'",
 }
 

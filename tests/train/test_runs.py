@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfjax.nn import Transformer, TransformerConfig
+from tfjax.nn import Transformer, TransformerConfig, attention_margins
 from tfjax.train import (
     RunConfig,
     evaluate_examples,
@@ -245,6 +245,27 @@ def test_data_that_do_not_fit_are_told_before_any_work(plays, tmp_path):
     assert not (tmp_path / "run").exists()
     with pytest.raises(FileNotFoundError, match="There is no checkpoint"):
         load_run(tmp_path)
+
+
+def test_weights_can_begin_with_a_margin_and_the_rate_can_follow_the_depth(
+    plays, tmp_path
+):
+    values = config(plays, steps=1).to_dict()
+    values["initialization"] = {"kind": "worst_case", "margin": 4.0}
+    values["optimizer"]["learning_rate"] = 1e-12
+    found = train_run(RunConfig.from_dict(values), tmp_path / "run")
+    tokens = found.task.inputs(found.task.batches(0))[:4]
+    margins = attention_margins(found.state.model, jnp.asarray(tokens))
+    np.testing.assert_allclose(margins.worst_case, 4.0, rtol=1e-3)
+    same = load_run(tmp_path / "run").model
+    np.testing.assert_array_equal(same.embedding, found.state.model.embedding)
+
+    values["optimizer"] = {"learning_rate": 0.1, "schedule": "constant", "tuned_at": 4}
+    deep = RunConfig.from_dict(values)
+    moved = train_run(deep, tmp_path / "deep").state.model.embedding
+    # Adam's first step is the rate: four times that of four layers, for one layer.
+    step = np.abs(moved - same.embedding * (1 - 0.4 * 0.1)).max()
+    assert step == pytest.approx(0.4, rel=1e-2)
 
 
 def test_parameters_are_counted(model):

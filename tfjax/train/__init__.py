@@ -52,6 +52,7 @@ from ._optimizer import (
 )
 from ._run_config import (
     DataConfig as DataConfig,
+    InitializationConfig as InitializationConfig,
     OptimizerConfig as OptimizerConfig,
     RunConfig as RunConfig,
     TrainingConfig as TrainingConfig,

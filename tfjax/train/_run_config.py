@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.resources
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from .._core import must
 from ..nn import TransformerConfig
+from ..nn._initialization import KINDS
 from ._optimizer import rate_schedule
 from ._sections import at_least_one, check_keys, one_of, prefixed, section
 
@@ -49,6 +51,26 @@ class DataConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class InitializationConfig:
+    """What weights begin with: `[initialization]` of a file.
+
+    **Arguments:**
+
+    - `kind`: `"plain"`, or a kind of [`tfjax.nn.stable_initialization`][], which is
+      given four sequences of the first batch: `"measured"`, `"typical"`, `"worst_case"`.
+    - `margin`: of contraction, that every head is to have.
+    """
+
+    kind: str = "plain"
+    margin: float = 2.0
+
+    def __post_init__(self) -> None:
+        one_of("initialization.kind", self.kind, ("plain", *KINDS))
+        if not 0 < self.margin < math.inf:
+            raise must("initialization.margin", "be finite, positive", self.margin)
+
+
+@dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
     """How it is learned: `[optimizer]` of a file; see [`make_optimizer`][].
 
@@ -56,6 +78,9 @@ class OptimizerConfig:
 
     - `learning_rate`, `schedule`, `warmup`, `final`, `weight_decay`, `betas`: as there.
     - `clip`: the largest norm of a gradient; 0 clips nothing.
+    - `tuned_at`: the number of layers for which the rate was chosen; for another depth
+      it is multiplied as [`tfjax.nn.scaled_learning_rate`][] says, which is a rule for
+      plain gradient descent. 0 leaves it alone.
     """
 
     learning_rate: float = 1e-3
@@ -65,6 +90,7 @@ class OptimizerConfig:
     weight_decay: float = 0.1
     betas: tuple[float, ...] = (0.9, 0.99)
     clip: float = 1.0
+    tuned_at: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +135,7 @@ class RunConfig:
     - `data`: a [`DataConfig`][].
     - `model`: keys of a [`tfjax.nn.TransformerConfig`][], without those that follow
       from the data: `vocabulary`, `features`, `classes`.
+    - `initialization`: an [`InitializationConfig`][].
     - `optimizer`: an [`OptimizerConfig`][].
     - `training`: a [`TrainingConfig`][].
     - `seed`: of weights, batches and dropout.
@@ -127,6 +154,9 @@ class RunConfig:
 
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    initialization: InitializationConfig = dataclasses.field(
+        default_factory=InitializationConfig
+    )
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     seed: int = 0
@@ -150,10 +180,13 @@ class RunConfig:
                 warmup=optimizer.warmup,
                 final=optimizer.final,
             )
-        for key in ("weight_decay", "clip"):
+        for key in ("weight_decay", "clip", "tuned_at"):
             if getattr(optimizer, key) < 0:
                 rule = "be at least 0"
                 raise must(f"optimizer.{key}", rule, getattr(optimizer, key))
+        if self.initialization.kind != "plain" and self.model.get("norm") == "ngpt":
+            rule = "be 'plain' for model.norm = 'ngpt'"
+            raise must("initialization.kind", rule, repr(self.initialization.kind))
         if len(optimizer.betas) != 2 or not all(0 <= b < 1 for b in optimizer.betas):
             raise must("optimizer.betas", "be two numbers in [0, 1)", optimizer.betas)
 

@@ -1,14 +1,20 @@
 """A run as a directory: from a configuration to a trained model, and back."""
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 
 from .._core import must
-from ..nn import Transformer, TransformerConfig
+from ..nn import (
+    Transformer,
+    TransformerConfig,
+    scaled_learning_rate,
+    stable_initialization,
+)
 from ._checkpoint import load_checkpoint, read_metadata
 from ._files import CHECKPOINT, Record
 from ._fit import fit
@@ -85,17 +91,16 @@ def train_run(
         rule = "be at most 'float32' where jax_enable_x64 is off"
         raise must("training.precision", rule, "'float64'")
     task = make_task(config)
-    optimizer = config.optimizer
     half = training.precision == "bfloat16"
     trained = fit(
-        _fresh(config, task.model),
+        _begun(config, task),
         task.loss,
         task.batches,
         steps=training.steps,
         key=_keys(config)[1],
-        optimizer=_optimizer(config),
+        optimizer=_optimizer(config, task.model.layers),
         accumulate=training.accumulate,
-        clip=optimizer.clip or None,
+        clip=config.optimizer.clip or None,
         dtype=training.precision if half else None,
         evaluate=task.look,
         evaluate_every=training.evaluate_every,
@@ -142,7 +147,9 @@ def load_run(directory: str | Path) -> Run:
         alphabet = metadata["data"].get("alphabet")
     except (KeyError, AttributeError, ValueError) as error:
         raise ValueError(f"{file} is of no run: {error}.") from error
-    like = start(_fresh(config, sizes), _optimizer(config), _keys(config)[1])
+    like = start(
+        _fresh(config, sizes), _optimizer(config, sizes.layers), _keys(config)[1]
+    )
     state, _ = load_checkpoint(file, like)
     return Run(state.model, config, int(state.step), alphabet)
 
@@ -186,11 +193,27 @@ def _fresh(config: RunConfig, sizes: TransformerConfig) -> Transformer:
     return Transformer(sizes, key=_keys(config)[0], dtype=dtype)
 
 
-def _optimizer(config: RunConfig):
+def _begun(config: RunConfig, task: Task) -> Transformer:
+    """The model before its first step."""
+    model, given = _fresh(config, task.model), config.initialization
+    if given.kind == "plain":
+        return model
+    inputs = jnp.asarray(task.inputs(task.batches(0))[:4])
+    kind = cast(Literal["measured", "typical", "worst_case"], given.kind)
+    return stable_initialization(model, inputs, margin=given.margin, kind=kind)
+
+
+def _optimizer(config: RunConfig, layers: int):
     given = config.optimizer
+    rate = given.learning_rate
+    if given.tuned_at:
+        exponent = config.model.get("branch_exponent", 0.0)
+        rate = float(
+            scaled_learning_rate(rate, layers, exponent, tuned_at=given.tuned_at)
+        )
     return make_optimizer(
         steps=config.training.steps,
-        learning_rate=given.learning_rate,
+        learning_rate=rate,
         schedule=given.schedule,
         warmup=given.warmup,
         final=given.final,

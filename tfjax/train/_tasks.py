@@ -27,6 +27,7 @@ class Task(NamedTuple):
     - `data`: a [`Text`][] or [`Examples`][].
     - `model`: the sizes of the model.
     - `loss`, `batches`: as [`fit`][] takes them.
+    - `inputs`: what the model takes of a batch.
     - `look`: a quick judgement `model -> {name: number}`, in between.
     - `judge`: the whole one.
     - `baselines`: a function that returns what others reach, by name.
@@ -39,6 +40,7 @@ class Task(NamedTuple):
     model: TransformerConfig
     loss: Loss
     batches: Callable[[int], Any]
+    inputs: Callable[[Any], np.ndarray]
     look: Callable[[Any], dict[str, float]]
     judge: Callable[[Any], dict[str, float]]
     baselines: Callable[[], dict[str, float]]
@@ -107,6 +109,7 @@ def _language(config: RunConfig, data: Text) -> Task:
         model,
         language_loss,
         batches,
+        lambda batch: batch[:, :-1],
         lambda model: evaluate_text(model, data.validation, windows=_LOOK),
         lambda model: evaluate_text(
             model, data.validation, stride=max(context // 2, 1)
@@ -147,6 +150,7 @@ def _classes(config: RunConfig, data: Examples) -> Task:
         config.transformer(**sizes),
         classification_loss,
         batches,
+        lambda batch: batch[0],
         judge,
         judge,
         lambda: {"nearest neighbour": _nearest(data)},
