@@ -55,7 +55,7 @@ MISTAKES = {
     "[initialization]\nkind = 'small'": "`initialization.kind` must be one of 'plain',",
     "[initialization]\nmargin = 0": "`initialization.margin` must be finite, positive",
     "[model]\nnorm = 'ngpt'\n[initialization]\nkind = 'typical'": (
-        "`initialization.kind` must be 'plain' for model.norm = 'ngpt', but was 'typical'."
+        "`initialization.kind` must be 'plain' for model.norm = 'ngpt', but was 'typic"
     ),
     "[optimizer": "The configuration is no TOML: Expected ']'",
 }

@@ -56,8 +56,8 @@ class InitializationConfig:
 
     **Arguments:**
 
-    - `kind`: `"plain"`, or a kind of [`tfjax.nn.stable_initialization`][], which is
-      given four sequences of the first batch: `"measured"`, `"typical"`, `"worst_case"`.
+    - `kind`: `"plain"`, or a kind of [`tfjax.nn.stable_initialization`][], which sees
+      four sequences of the first batch: `"measured"`, `"typical"`, `"worst_case"`.
     - `margin`: of contraction, that every head is to have.
     """
 
