@@ -6,6 +6,7 @@
 - `fetch_data(name)`, `DATA`, `DataSource`: where published data come from.
 - `witten_bell_bits(train, validation, order, vocabulary)`,
   `witten_bell_probabilities(...)`: n-gram models, which a language model has to beat.
+- `perplexity`, `bits_per_character`, `accuracy`, `calibration_error`: metrics.
 - `save_checkpoint(path, tree)`, `load_checkpoint(path, like)`, `read_metadata(path)`.
 """
 
@@ -23,6 +24,12 @@ from ._examples import (
     Examples as Examples,
     load_digits as load_digits,
     load_ucr as load_ucr,
+)
+from ._metrics import (
+    accuracy as accuracy,
+    bits_per_character as bits_per_character,
+    calibration_error as calibration_error,
+    perplexity as perplexity,
 )
 from ._ngram import (
     witten_bell_bits as witten_bell_bits,
