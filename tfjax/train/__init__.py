@@ -14,6 +14,8 @@
 - `fetch_data(name)`, `DATA`, `DataSource`: where published data come from.
 - `witten_bell_bits(train, validation, order, vocabulary)`,
   `witten_bell_probabilities(...)`: n-gram models, which a language model has to beat.
+- `perplexity`, `bits_per_character`, `accuracy`, `calibration_error`: metrics.
+- `save_checkpoint(path, tree)`, `load_checkpoint(path, like)`, `read_metadata(path)`.
 """
 
 from ._checkpoint import (
@@ -41,6 +43,11 @@ from ._losses import (
     classification_loss as classification_loss,
     cross_entropy as cross_entropy,
     language_loss as language_loss,
+from ._metrics import (
+    accuracy as accuracy,
+    bits_per_character as bits_per_character,
+    calibration_error as calibration_error,
+    perplexity as perplexity,
 )
 from ._ngram import (
     witten_bell_bits as witten_bell_bits,
