@@ -13,6 +13,7 @@
 from ._albert import AlbertEncoder as AlbertEncoder
 from ._bert import BertEncoder as BertEncoder
 from ._config import AlbertConfig as AlbertConfig, BertConfig as BertConfig
+from ._continuous import ContinuousTransformer as ContinuousTransformer
 from ._download import fetch_weights as fetch_weights
 from ._layers import BertLayer as BertLayer, MaskedHead as MaskedHead
 from ._pretrained import (
