@@ -1,7 +1,7 @@
 # Everything from a machine with Python 3.11-3.13 and make, and nothing else installed.
 #
 #   make demo          the main job, about two minutes; results in demo/
-#   make test          every test; downloads 250 MB of pretrained weights, once
+#   make test          every test; downloads 260 MB of weights and data, once
 #   make reproduction  every experiment, and the page of results in docs/
 #
 # All make a virtual environment in .venv first, if it is missing or out of date.
@@ -42,6 +42,7 @@ demo: $(VENV)/.ready-$(VERSION)-test
 
 test: $(VENV)/.ready-$(VERSION)-test
 	@$(BIN)/tfjax fetch-weights --all || echo "Weights are missing: their tests are skipped."
+	@$(BIN)/tfjax fetch-data --all || echo "Data are missing: their tests are skipped."
 	JAX_ENABLE_X64=$(X64) $(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST_ARGS)
 
 reproduction: $(VENV)/.ready-$(VERSION)-test

