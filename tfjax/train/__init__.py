@@ -1,5 +1,7 @@
-"""Training: data, compiled steps that skip what is not finite, and checkpoints.
+"""Training: data, losses, steps that skip what is not finite, and checkpoints.
 
+- `cross_entropy(logits, labels)`, and what a step minimises with it:
+  `language_loss(model, tokens, key)`, `classification_loss(model, batch, key)`.
 - `make_step(loss, optimizer)`, `start(model, optimizer, key)`, `TrainState`: a step.
 - `load_shakespeare()`, `load_text(path)`: a `Text`, characters as tokens.
 - `load_digits()`, `load_ucr(name)`: `Examples`, labelled sequences of vectors.
@@ -23,6 +25,11 @@ from ._examples import (
     Examples as Examples,
     load_digits as load_digits,
     load_ucr as load_ucr,
+)
+from ._losses import (
+    classification_loss as classification_loss,
+    cross_entropy as cross_entropy,
+    language_loss as language_loss,
 )
 from ._ngram import (
     witten_bell_bits as witten_bell_bits,
