@@ -128,6 +128,14 @@ class TestValues:
         found = transform(end)(jnp.ones(3))
         np.testing.assert_allclose(found, self.EXACT, rtol=1e-6)
 
+    @pytest.mark.parametrize("compile", [lambda f: f, jax.jit])
+    def test_an_adjoint_equation_solved_back_in_time(self, compile):
+        function = lambda y, a: end(y, a, adjoint=dfx.BacksolveAdjoint())
+        slopes = jax.grad(compile(function), (0, 1))(jnp.asarray(2.0), jnp.asarray(1.0))
+        np.testing.assert_allclose(slopes[0], self.EXACT, rtol=1e-6)
+        # Of order two, as the solver is.
+        np.testing.assert_allclose(slopes[1], -2 * np.exp(-1.0), rtol=2e-2)
+
     @pytest.mark.slow
     def test_reverse_mode_in_a_scan_where_some_tangents_are_zero(self):
         """y <- y exp(-a y1): the tangent of the first y is zero, of the next not."""

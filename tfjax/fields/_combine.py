@@ -45,6 +45,11 @@ class Sum(eqx.Module):
         self.fields = tuple(_field("fields", field) for field in fields)
 
     @property
+    def parts(self) -> tuple[VectorField, ...]:
+        """The fields, for solvers that take one after the other."""
+        return self.fields
+
+    @property
     def separable(self) -> bool | None:
         """True where all parts are; elsewhere None, for what some have may cancel."""
         return True if all(_separable(field) for field in self.fields) else None

@@ -15,6 +15,7 @@
 - `ImplicitMidpoint`, `TaoLeapfrog`: symplectic solvers of every Hamiltonian.
 - `LieEuler`, `LieMidpoint`, `RKMK4`: solvers of rotations; `Isospectral`: of Lax pairs,
   which keeps the eigenvalues.
+- `SplitEuler`: one part of a sum of fields after the other, as in a Transformer.
 """
 
 from ._adjoints import (
@@ -43,4 +44,5 @@ from ._saved import saved as saved
 from ._sde import solve_sde as solve_sde
 from ._solve import solve as solve
 from ._span import reduce_to_span as reduce_to_span
+from ._splitting import SplitEuler as SplitEuler
 from ._tao import TaoLeapfrog as TaoLeapfrog

@@ -18,6 +18,7 @@ from ._lie import AbstractLie, AbstractRotating, check_rotations, check_space
 from ._phase_space import AbstractSymplectic
 from ._projected import Projected
 from ._reversible import Reversible, check_reversible
+from ._splitting import SplitEuler
 from ._terms import backsolve
 
 
@@ -139,7 +140,7 @@ def make_plan(
     if isinstance(adjoint, Reversible):
         check_reversible(solver)
     if isinstance(adjoint, dfx.BacksolveAdjoint):
-        if isinstance(solver, AbstractSymplectic | AbstractLie):
+        if isinstance(solver, AbstractSymplectic | AbstractLie | SplitEuler):
             raise backsolve(type(solver).__name__)
     if throw:
         t0 = _traced("t0", t0, jnp.isfinite, "be finite")

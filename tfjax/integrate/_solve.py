@@ -250,6 +250,10 @@ def run_member(
         progress_meter=plan.meter,
     )
     solution, reached = _unwatch(solution) if watched else (solution, None)
+    if not watched:
+        # Only states have a gradient there; equinox fails on zeros for the others.
+        ts = jax.lax.stop_gradient(solution.ts)
+        solution = eqx.tree_at(lambda s: s.ts, solution, ts)
     nonfinite: Any = dfx.RESULTS.nonfinite
     result = dfx.RESULTS.where(ok, solution.result, nonfinite)
     solution = eqx.tree_at(lambda s: s.result, solution, result)
@@ -296,6 +300,10 @@ class _Shaped(eqx.Module):
     @property
     def generator(self):
         return getattr(self.field, "generator", None)
+
+    @property
+    def parts(self):
+        return getattr(self.field, "parts", None)
 
     def __call__(self, t, y, args=None):
         return _velocity(self.field, t, y, args)

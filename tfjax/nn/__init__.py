@@ -17,6 +17,7 @@
 from ._albert import AlbertEncoder as AlbertEncoder
 from ._bert import BertEncoder as BertEncoder
 from ._config import AlbertConfig as AlbertConfig, BertConfig as BertConfig
+from ._continuous import ContinuousTransformer as ContinuousTransformer
 from ._download import fetch_weights as fetch_weights
 from ._heuristics import (
     scaled_learning_rate as scaled_learning_rate,

@@ -1,5 +1,6 @@
 """A Transformer to be trained: a causal language model, or a classifier."""
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -52,15 +53,14 @@ class TransformerLayer(eqx.Module):
         key: Key[Array, ""] | None = None,
     ) -> Tokens:
         """Tokens after this layer; without `key` nothing is dropped."""
-        keys = (None, None) if key is None else jr.split(key)
-        branches = (lambda x: self.attention(x, mask), self.feed_forward)
+        attended, fed = self.branches(mask, key)
         if self.config.block == "leapfrog":
             q, p = jnp.split(x, 2, axis=-1)
-            p = p + self._branch(0, branches[0], q, keys[0])
-            q = q + self._branch(1, branches[1], p, keys[1])
+            p = p + attended(q)
+            q = q + fed(p)
             return jnp.concatenate([q, p], axis=-1)
-        for i, (branch, part) in enumerate(zip(branches, keys, strict=True)):
-            y = self._branch(i, branch, x, part)
+        for i, branch in enumerate((attended, fed)):
+            y = branch(x)
             if self.config.block == "cayley":
                 x = turned(x, y)
             elif self.config.norm == "post":
@@ -70,6 +70,17 @@ class TransformerLayer(eqx.Module):
             else:
                 x = x + y
         return x
+
+    def branches(
+        self, mask: Bool[Array, "n n"] | None, key: Key[Array, ""] | None
+    ) -> tuple[Callable[[Tokens], Tokens], Callable[[Tokens], Tokens]]:
+        """What attention and the feed-forward map add, as functions of the tokens."""
+        keys = (None, None) if key is None else jr.split(key)
+        attention = lambda x: self.attention(x, mask)
+        return (
+            lambda x: self._branch(0, attention, x, keys[0]),
+            lambda x: self._branch(1, self.feed_forward, x, keys[1]),
+        )
 
     def _branch(self, i, function, x, key):
         """What a branch adds, before its rate."""

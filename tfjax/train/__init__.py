@@ -43,6 +43,7 @@ from ._losses import (
     classification_loss as classification_loss,
     cross_entropy as cross_entropy,
     language_loss as language_loss,
+)
 from ._metrics import (
     accuracy as accuracy,
     bits_per_character as bits_per_character,
