@@ -33,7 +33,7 @@ MISTAKES = {
     "[model]\nnorm = 'up'": "`model.norm` must be one of 'pre', 'post', 'peri', 'ngpt'",
     "model = 3": "`model` must be a section, but was 3.",
     "data = [1]": "`data` must be a section, but was [1].",
-    "colour = 1": "`colour` is no key: there are data, model, optimizer, training",
+    "colour = 1": "`colour` is no key: there are data, model, depth, initializ",
     "seed = -1": "`seed` must lie in [0, 2**32), but was -1.",
     "seed = 'a'": "`seed` must be an integer, but was 'a'.",
     "seed = true": "`seed` must be an integer, but was True.",
@@ -57,6 +57,9 @@ MISTAKES = {
     "[model]\nnorm = 'ngpt'\n[initialization]\nkind = 'typical'": (
         "`initialization.kind` must be 'plain' for model.norm = 'ngpt', but was 'typic"
     ),
+    "[depth]\nkind = 'deep'": "`depth.kind` must be one of 'discrete', 'continuous', b",
+    "[depth]\nsolver = 'rk'": "`depth.solver` must be one of 'euler', 'split-euler', '",
+    "depth.kind = 'continuous'\nmodel.norm = 'post'": "`model.norm` must be 'pre' or",
     "[optimizer": "The configuration is no TOML: Expected ']'",
 }
 

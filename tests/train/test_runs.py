@@ -1,5 +1,6 @@
 """Runs as directories: batches, evaluation, samples, and going on to the same end."""
 
+import functools
 import os
 import signal
 
@@ -8,12 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfjax.nn import Transformer, TransformerConfig, attention_margins
+import tfjax.train._fit as fitting
+import tfjax.train._runs as runs
+from tfjax.nn import (
+    ContinuousTransformer,
+    Transformer,
+    TransformerConfig,
+    attention_margins,
+)
 from tfjax.train import (
     RunConfig,
     evaluate_examples,
     evaluate_text,
     load_run,
+    make_optimizer,
+    make_step,
     make_task,
     parameter_count,
     sample,
@@ -26,9 +36,18 @@ MODEL = {"context": 16, "layers": 1, "heads": 2, "head_dim": 8}
 CONFIG = TransformerConfig(vocabulary=7, tied=False, **MODEL)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compile_once():
+    """Runs of the same settings would compile the same step again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "make_step", functools.cache(make_step))
+        patch.setattr(runs, "make_optimizer", functools.cache(make_optimizer))
+        yield
+
+
 @pytest.fixture(scope="module")
 def model():
-    return Transformer(CONFIG, key=jax.random.key(0), dtype="float32")
+    return Transformer(CONFIG, key=jax.random.key(5), dtype="float32")
 
 
 @pytest.fixture(scope="module")
@@ -266,6 +285,19 @@ def test_weights_can_begin_with_a_margin_and_the_rate_can_follow_the_depth(
     # Adam's first step is the rate: four times that of four layers, for one layer.
     step = np.abs(moved - same.embedding * (1 - 0.4 * 0.1)).max()
     assert step == pytest.approx(0.4, rel=1e-2)
+
+
+def test_depth_may_be_time(plays, tmp_path):
+    values = config(plays, steps=3).to_dict() | {"depth": {"kind": "continuous"}}
+    values["initialization"] = {"kind": "typical"}
+    run = train_run(RunConfig.from_dict(values), tmp_path / "run")
+    assert isinstance(run.state.model, ContinuousTransformer)
+    found = load_run(tmp_path / "run").model
+    layers = lambda model: jax.tree.leaves(model.transformer)
+    for a, b in zip(layers(found), layers(run.state.model), strict=True):
+        np.testing.assert_array_equal(a, b)
+    drawn = sample(found, jnp.array([0, 1]), 4, key=jax.random.key(0))
+    assert drawn.shape == (4,)
 
 
 def test_parameters_are_counted(model):

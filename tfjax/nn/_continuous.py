@@ -116,7 +116,7 @@ class ContinuousTransformer(eqx.Module):
         atol: float | None = None,
         adjoint: dfx.AbstractAdjoint | None = None,
     ):
-        _check_config(config)
+        check_flow(config)
         if weights not in WEIGHTS:
             rule = f"be one of {', '.join(map(repr, WEIGHTS))}"
             raise must("weights", rule, repr(weights))
@@ -299,7 +299,8 @@ def _flow(model, x, key, keep):
     return states.astype(dtype)
 
 
-def _check_config(config: Any) -> None:
+def check_flow(config: Any) -> None:
+    """Raises where a Transformer of these choices is no flow."""
     if not isinstance(config, TransformerConfig):
         raise must("config", "be a TransformerConfig", repr(config))
     if config.block != "residual":

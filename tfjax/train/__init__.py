@@ -15,7 +15,6 @@
 - `witten_bell_bits(train, validation, order, vocabulary)`,
   `witten_bell_probabilities(...)`: n-gram models, which a language model has to beat.
 - `perplexity`, `bits_per_character`, `accuracy`, `calibration_error`: metrics.
-- `save_checkpoint(path, tree)`, `load_checkpoint(path, like)`, `read_metadata(path)`.
 """
 
 from ._checkpoint import (
@@ -60,6 +59,7 @@ from ._optimizer import (
 )
 from ._run_config import (
     DataConfig as DataConfig,
+    DepthConfig as DepthConfig,
     InitializationConfig as InitializationConfig,
     OptimizerConfig as OptimizerConfig,
     RunConfig as RunConfig,

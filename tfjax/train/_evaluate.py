@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._core import count, must
-from ..nn import Transformer
+from ..nn import ContinuousTransformer, Transformer
 from ._metrics import accuracy, bits_per_character, calibration_error, perplexity
 
 
 def evaluate_text(
-    model: Transformer,
+    model: Transformer | ContinuousTransformer,
     tokens: np.ndarray,
     *,
     stride: int | None = None,
@@ -81,7 +81,11 @@ def evaluate_text(
 
 
 def evaluate_examples(
-    model: Transformer, inputs: np.ndarray, labels: np.ndarray, *, batch: int = 256
+    model: Transformer | ContinuousTransformer,
+    inputs: np.ndarray,
+    labels: np.ndarray,
+    *,
+    batch: int = 256,
 ) -> dict[str, float]:
     """How well a classifier does.
 

@@ -4,12 +4,16 @@ import dataclasses
 import importlib.resources
 import math
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import diffrax
+
 from .._core import must
+from ..integrate import SplitEuler
 from ..nn import TransformerConfig
+from ..nn._continuous import WEIGHTS, check_flow
 from ..nn._initialization import KINDS
 from ._optimizer import rate_schedule
 from ._sections import at_least_one, check_keys, one_of, prefixed, section
@@ -17,6 +21,13 @@ from ._sections import at_least_one, check_keys, one_of, prefixed, section
 
 DATA = ("shakespeare", "text", "digits", "ucr")
 PRECISIONS = ("float32", "bfloat16", "float64")
+SOLVERS: dict[str, Callable[[], diffrax.AbstractSolver]] = {
+    "euler": diffrax.Euler,
+    "split-euler": SplitEuler,
+    "midpoint": diffrax.Midpoint,
+    "heun": diffrax.Heun,
+    "tsit5": diffrax.Tsit5,
+}
 # These follow from the data.
 _FROM_DATA = ("vocabulary", "features", "classes")
 
@@ -48,6 +59,31 @@ class DataConfig:
                 raise must(f"data.{key}", rule, repr(getattr(self, key)))
         if not 0 < self.validation < 1:
             raise must("data.validation", "lie between 0 and 1", self.validation)
+
+
+@dataclasses.dataclass(frozen=True)
+class DepthConfig:
+    """Whether layers are layers, or knots of a flow: `[depth]` of a file.
+
+    **Arguments:**
+
+    - `kind`: `"discrete"`, a [`tfjax.nn.Transformer`][], or `"continuous"`, a
+      [`tfjax.nn.ContinuousTransformer`][], which alone reads the rest.
+    - `weights`: between knots, `"linear"` or `"constant"`.
+    - `solver`: `"euler"`, `"split-euler"`, `"midpoint"`, `"heun"` or `"tsit5"`.
+    - `steps`: how many equal ones from knot to knot.
+    """
+
+    kind: str = "discrete"
+    weights: str = "linear"
+    solver: str = "midpoint"
+    steps: int = 1
+
+    def __post_init__(self) -> None:
+        one_of("depth.kind", self.kind, ("discrete", "continuous"))
+        one_of("depth.weights", self.weights, WEIGHTS)
+        one_of("depth.solver", self.solver, tuple(SOLVERS))
+        at_least_one("depth.steps", self.steps)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,6 +171,7 @@ class RunConfig:
     - `data`: a [`DataConfig`][].
     - `model`: keys of a [`tfjax.nn.TransformerConfig`][], without those that follow
       from the data: `vocabulary`, `features`, `classes`.
+    - `depth`: a [`DepthConfig`][].
     - `initialization`: an [`InitializationConfig`][].
     - `optimizer`: an [`OptimizerConfig`][].
     - `training`: a [`TrainingConfig`][].
@@ -154,6 +191,7 @@ class RunConfig:
 
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
     model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    depth: DepthConfig = dataclasses.field(default_factory=DepthConfig)
     initialization: InitializationConfig = dataclasses.field(
         default_factory=InitializationConfig
     )
@@ -170,7 +208,10 @@ class RunConfig:
         known = [f.name for f in dataclasses.fields(TransformerConfig)]
         check_keys("model.", self.model, [k for k in known if k not in _FROM_DATA])
         # Any data will do for a first look at the sizes.
-        self.transformer(vocabulary=2)
+        sizes = self.transformer(vocabulary=2)
+        if self.depth.kind == "continuous":
+            with prefixed("model"):
+                check_flow(sizes)
         optimizer = self.optimizer
         with prefixed("optimizer"):
             rate_schedule(

@@ -10,6 +10,7 @@ import jax.random as jr
 
 from .._core import must
 from ..nn import (
+    ContinuousTransformer,
     Transformer,
     TransformerConfig,
     scaled_learning_rate,
@@ -19,7 +20,7 @@ from ._checkpoint import load_checkpoint, read_metadata
 from ._files import CHECKPOINT, Record
 from ._fit import fit
 from ._optimizer import make_optimizer
-from ._run_config import RunConfig
+from ._run_config import SOLVERS, RunConfig
 from ._step import TrainState, start
 from ._tasks import Task, make_task
 
@@ -42,13 +43,13 @@ class RunResult(NamedTuple):
 class Run(NamedTuple):
     """A run that was read from its directory.
 
-    - `model`: a [`tfjax.nn.Transformer`][].
+    - `model`: a [`tfjax.nn.Transformer`][], or a `ContinuousTransformer`.
     - `config`: a [`RunConfig`][].
     - `step`: how many steps it has had.
     - `alphabet`: of a text, else None; character k is token k.
     """
 
-    model: Transformer
+    model: Transformer | ContinuousTransformer
     config: RunConfig
     step: int
     alphabet: str | None
@@ -187,20 +188,36 @@ def _keys(config: RunConfig):
     return jr.split(jr.key(config.seed))
 
 
-def _fresh(config: RunConfig, sizes: TransformerConfig) -> Transformer:
+def _fresh(
+    config: RunConfig, sizes: TransformerConfig
+) -> Transformer | ContinuousTransformer:
     double = config.training.precision == "float64"
     dtype = "float64" if double else "float32"
-    return Transformer(sizes, key=_keys(config)[0], dtype=dtype)
+    key, depth = _keys(config)[0], config.depth
+    if depth.kind == "discrete":
+        return Transformer(sizes, key=key, dtype=dtype)
+    return ContinuousTransformer(
+        sizes,
+        key=key,
+        dtype=dtype,
+        weights=depth.weights,
+        solver=SOLVERS[depth.solver](),
+        steps=depth.steps,
+    )
 
 
-def _begun(config: RunConfig, task: Task) -> Transformer:
+def _begun(config: RunConfig, task: Task) -> Transformer | ContinuousTransformer:
     """The model before its first step."""
     model, given = _fresh(config, task.model), config.initialization
     if given.kind == "plain":
         return model
     inputs = jnp.asarray(task.inputs(task.batches(0))[:4])
     kind = cast(Literal["measured", "typical", "worst_case"], given.kind)
-    return stable_initialization(model, inputs, margin=given.margin, kind=kind)
+    stable = lambda m: stable_initialization(m, inputs, margin=given.margin, kind=kind)
+    if isinstance(model, Transformer):
+        return stable(model)
+    layers = stable(model.transformer)
+    return eqx.tree_at(lambda m: m.transformer, model, layers)
 
 
 def _optimizer(config: RunConfig, layers: int):

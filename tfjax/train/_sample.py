@@ -7,11 +7,11 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, Key
 
 from .._core import count, must
-from ..nn import Transformer
+from ..nn import ContinuousTransformer, Transformer
 
 
 def sample(
-    model: Transformer,
+    model: Transformer | ContinuousTransformer,
     prompt: Int[Array, " p"],
     length: int,
     *,
