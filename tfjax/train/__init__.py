@@ -8,6 +8,7 @@
   `witten_bell_probabilities(...)`: n-gram models, which a language model has to beat.
 - `perplexity`, `bits_per_character`, `accuracy`, `calibration_error`: metrics.
 - `save_checkpoint(path, tree)`, `load_checkpoint(path, like)`, `read_metadata(path)`.
+- `export_safetensors(path, model)`, `import_safetensors(path)`: for others.
 """
 
 from ._checkpoint import (
@@ -34,6 +35,10 @@ from ._metrics import (
 from ._ngram import (
     witten_bell_bits as witten_bell_bits,
     witten_bell_probabilities as witten_bell_probabilities,
+)
+from ._safetensors import (
+    export_safetensors as export_safetensors,
+    import_safetensors as import_safetensors,
 )
 from ._step import (
     StepMetrics as StepMetrics,
