@@ -1,7 +1,6 @@
 """Trees of arrays on disk: whole or not at all, and never the wrong one."""
 
 import json
-import os
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._core import must
+from ._atomic import replaced
 
 
 FORMAT = 1
@@ -57,15 +57,8 @@ def save_checkpoint(
     except (TypeError, ValueError) as error:
         raise must("metadata", f"be what JSON can hold ({error})", metadata) from error
     arrays[_HEADER] = np.frombuffer(text.encode(), np.uint8)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with scratch.open("wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    with replaced(path) as file:
+        np.savez(file, **arrays)
 
 
 def load_checkpoint(path: str | Path, like: Any) -> tuple[Any, dict[str, Any]]:
@@ -88,15 +81,15 @@ def load_checkpoint(path: str | Path, like: Any) -> tuple[Any, dict[str, Any]]:
     expected = dict(_leaves(like))
     for name in expected:
         if name not in kinds:
-            raise _mismatch(path, name, "be in the file", "missing")
+            raise leaf_error(path, name, "be in the file", "missing")
     for name in kinds:
         if name not in expected:
-            raise _mismatch(path, name, "be in the tree", "in the file only")
+            raise leaf_error(path, name, "be in the tree", "in the file only")
     for name, leaf in expected.items():
         wanted, kind = _stored(name, leaf)
         if kinds[name] != kind or arrays[name].shape != wanted.shape:
             rule = f"be {_words(kind, wanted.shape)}"
-            raise _mismatch(path, name, rule, _words(kinds[name], arrays[name].shape))
+            raise leaf_error(path, name, rule, _words(kinds[name], arrays[name].shape))
         found[name] = _restored(arrays[name], kind)
     leaves, structure = jax.tree_util.tree_flatten_with_path(like)
     names = [jax.tree_util.keystr(where) for where, _ in leaves]
@@ -166,7 +159,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return header, arrays
 
 
-def _mismatch(path: Path, name: str, rule: str, got: str) -> ValueError:
+def leaf_error(path: Path, name: str, rule: str, got: str) -> ValueError:
+    """The error for a leaf of a file."""
     return ValueError(f"{path}: leaf `{name}` must {rule}, but was {got}.")
 
 
