@@ -149,6 +149,24 @@ def test_rotary_positions_keep_lengths_and_see_differences_only(tol):
         diagonal = jnp.diagonal(products, lag, axis1=1, axis2=2)
         assert float(jnp.ptp(diagonal, axis=1).max()) < 1e-5 * float(products.max())
     assert gap(products[:, 0, 0], products[:, 0, 5]) > 0.01
+    numbers = np.asarray(rows[0, :, :, :4]) + 1j * np.asarray(rows[0, :, :, 4:])
+    angle = np.arange(12)[:, None] * 10000.0 ** (-np.arange(4) / 4)
+    turned = np.exp(1j * angle)[:, None] * numbers[:1]
+    np.testing.assert_allclose(numbers, turned, atol=50 * tol.identity)
+
+
+def test_derivatives_go_forwards_too_and_layers_can_be_stacked(tol):
+    layers = model_of().layers
+    x, way, mask = random(1, 12, 16), random(1, 12, 16, seed=1), jnp.ones((12, 12)) > 0
+    size = lambda x, layer=layers[0]: jnp.sum(jnp.sin(layer(x, mask)))
+    _, forwards = jax.jvp(size, (x,), (way,))
+    slope, turn = jax.jvp(jax.grad(size), (x,), (way,))
+    assert gap(forwards, jnp.sum(slope * way)) < 500 * tol.identity
+    assert bool(jnp.all(jnp.isfinite(turn)))
+    stack = jax.tree.map(lambda *a: jnp.stack(a), *layers)
+    both = jax.vmap(lambda layer: layer(x, mask))(stack)
+    for k, layer in enumerate(layers):
+        assert gap(both[k], layer(x, mask)) < 50 * tol.identity
 
 
 def test_case_S44_layer_norm_of_large_offsets():

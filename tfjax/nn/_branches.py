@@ -71,10 +71,8 @@ class Attention(eqx.Module):
         if self.scale is not None:
             qkv, out = normalize(qkv), normalize(out.T).T
         # One product for all sequences: leading axes are folded by hand.
-        flat = x.reshape(-1, d) @ qkv.T
-        q, k, v = jnp.moveaxis(
-            flat.reshape(-1, n, 3, self.heads, d // self.heads), 2, 0
-        )
+        parts = jnp.split(linear(x.reshape(-1, d), qkv), 3, axis=1)
+        q, k, v = (a.reshape(-1, n, self.heads, d // self.heads) for a in parts)
         temperature = (d // self.heads) ** -0.5
         if self.rotary:
             q, k = rotated(q), rotated(k)
@@ -82,12 +80,19 @@ class Attention(eqx.Module):
             scale = like(self.scale, q)
             q, k = normalize(q) * scale, normalize(k) * scale
             temperature = 1 / temperature
-        (logits,), _ = widen(temperature * jnp.einsum("bnhk,bmhk->bhnm", q, k))
+        q, k, v = (jnp.moveaxis(a, 2, 1) for a in (q, k, v))
+        (logits,), _ = widen(temperature * (q @ jnp.swapaxes(k, -1, -2)))
         if mask is not None:
             logits = jnp.where(mask[None, None], logits, -jnp.inf)
-        weights = jax.nn.softmax(logits, axis=-1).astype(x.dtype)
-        mixed = jnp.einsum("bhnm,bmhk->bnhk", weights, v).reshape(-1, d)
-        return (mixed @ out.T).reshape(*batch, n, d)
+        # A softmax that divides last: one array of n x n is kept for the derivative.
+        largest = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
+        weights = jnp.exp(logits - largest)
+        total = jnp.sum(weights, axis=-1, keepdims=True)
+        wide = jnp.matmul(
+            weights.astype(x.dtype), v, preferred_element_type=total.dtype
+        )
+        mixed = jnp.moveaxis((wide / total).astype(x.dtype), 1, 2)
+        return linear(mixed.reshape(-1, d), out).reshape(*batch, n, d)
 
 
 class FeedForward(eqx.Module):
@@ -112,7 +117,18 @@ class FeedForward(eqx.Module):
             up, down = normalize(up), normalize(down.T).T
             # Entries of W x are of size 1 / sqrt(d) there: too small to bend the GELU.
             flat = x.shape[-1] ** 0.5 * flat
-        return (jax.nn.gelu(flat @ up.T) @ down.T).reshape(x.shape)
+        # Computed again for the derivative: on CPU, to store it takes longer.
+        hidden = jax.checkpoint(jax.nn.gelu)(linear(flat, up))
+        return (hidden @ down.T).reshape(x.shape)
+
+
+def linear(x: Float[Array, "b d"], w: Float[Array, "m d"]) -> Float[Array, "b m"]:
+    """The product with a matrix of more rows than columns, or as many.
+
+    The barrier keeps XLA from writing the derivative `x.T @ g` as the transpose of
+    `g.T @ x`, which takes twice the time on CPU.
+    """
+    return x @ jax.lax.optimization_barrier(w.T)
 
 
 def like(scale: Float[Array, "..."], x: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -125,10 +141,14 @@ def rotated(x: Float[Array, "b n h k"]) -> Float[Array, "b n h k"]:
     half, kind = x.shape[-1] // 2, widen(x)[0][0].dtype
     rates = 10000.0 ** (-jnp.arange(half, dtype=kind) / half)
     angle = jnp.arange(x.shape[1], dtype=kind)[:, None] * rates[None, :]
-    cos, sin = (f(angle).astype(x.dtype)[None, :, None, :] for f in (jnp.cos, jnp.sin))
-    first, second = x[..., :half], x[..., half:]
-    turned = (first * cos - second * sin, second * cos + first * sin)
-    return jnp.concatenate(turned, axis=-1)
+    cos, sin = jnp.cos(angle), jnp.sin(angle)
+    cos, sin = (
+        jnp.stack(pair, axis=1).astype(x.dtype)[None, :, None]
+        for pair in ((cos, cos), (-sin, sin))
+    )
+    # Flipped, where a concatenation of both halves is slow on CPU.
+    pairs = x.reshape(*x.shape[:-1], 2, half)
+    return (pairs * cos + jnp.flip(pairs, axis=-2) * sin).reshape(x.shape)
 
 
 def dropped(x: Tokens, share: float, key: Key[Array, ""] | None) -> Tokens:
