@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import jax.random as jr
 
 from ..figures import plot_training, save_figure
+from ..nn import Transformer
 from ..train import (
     RunConfig,
     RunResult,
@@ -133,8 +134,7 @@ def _finish(config: RunConfig, result: RunResult, out: Path, seconds: float) -> 
     if isinstance(task.data, Text):
         text = _continued(model, task.data, config.seed)
         (out / "sample.txt").write_text(text + "\n", encoding="utf-8")
-    metadata = {"config": json.dumps(config.to_dict())}
-    export_safetensors(out / "model.safetensors", model, metadata=metadata)
+    _export(out / "model.safetensors", model, config)
     plot = plot_training(
         result.records, metric=task.metric, baselines=baselines, unit=task.unit
     )
@@ -154,6 +154,16 @@ def _finish(config: RunConfig, result: RunResult, out: Path, seconds: float) -> 
     }
     write_json(out / "summary.json", summary)
     print(f"{out}: {', '.join(f for f in FILES if (out / f).exists())}")
+
+
+def _export(path: Path, model: Any, config: RunConfig) -> None:
+    """Weights for other libraries, where the library for that is installed."""
+    layers = model if isinstance(model, Transformer) else model.transformer
+    metadata = {"run_config": json.dumps(config.to_dict())}
+    try:
+        export_safetensors(path, layers, metadata=metadata)
+    except ImportError as error:
+        print(f"{path.name} is left out: {error}", file=sys.stderr)
 
 
 def _table(metric: str, found: float, baselines: dict[str, float]) -> str:

@@ -6,6 +6,7 @@
 - `cross_entropy`, `language_loss`, `classification_loss`: what is minimised.
 - `save_checkpoint(path, tree)`, `load_checkpoint(path, like)`, `read_metadata(path)`;
   `read_log(path)`.
+- `export_safetensors(path, model)`, `import_safetensors(path)`: for other libraries.
 - `RunConfig`, `read_config(name)`, `ready_configs()`: a run as a file.
 - `train_run(config, directory)`, `load_run(directory)`: a run as a directory.
 - `evaluate_text`, `evaluate_examples`, `sample`: what came of it.
@@ -73,6 +74,10 @@ from ._runs import (
     load_run as load_run,
     parameter_count as parameter_count,
     train_run as train_run,
+)
+from ._safetensors import (
+    export_safetensors as export_safetensors,
+    import_safetensors as import_safetensors,
 )
 from ._sample import sample as sample
 from ._step import (

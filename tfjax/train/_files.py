@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .._core import must
+from ._atomic import replaced
 from ._checkpoint import load_checkpoint, save_checkpoint
 from ._step import TrainState
 
@@ -39,7 +40,7 @@ class RunFiles:
             state, metadata = load_checkpoint(file, state)
             check_same(str(file), metadata, self.metadata)
             records = [r for r in read_log(log) if r["step"] <= int(state.step)]
-            _write_whole(log, "".join(map(_line, records)))
+            _write_whole(log, records)
             self.saved = int(state.step)
             return state, records
         for taken in (file, log):
@@ -50,7 +51,7 @@ class RunFiles:
         # Twice: later checkpoints need room for the new one beside the old one.
         for _ in range(2):
             save_checkpoint(file, state, metadata=self.metadata)
-        _write_whole(log, "")
+        _write_whole(log, [])
         self.saved = int(state.step)
         return state, []
 
@@ -165,10 +166,6 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _write_whole(path: Path, text: str) -> None:
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+def _write_whole(path: Path, records: list[Record]) -> None:
+    with replaced(path) as file:
+        file.write("".join(map(_line, records)).encode())
