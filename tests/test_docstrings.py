@@ -18,6 +18,7 @@ MAY_SKIP = {
     "tfjax.nn._weights.find_weights": "needs weights that have to be downloaded",
     "tfjax.nn._pretrained.load_pretrained": "needs weights that have to be downloaded",
     "tfjax.train._data.fetch_data": "downloads",
+    "tfjax.train._data.find_data": "needs data that have to be downloaded",
     "tfjax.train._examples.load_ucr": "needs data that have to be downloaded",
     "tfjax.train._text.load_shakespeare": "needs data that have to be downloaded",
 }

@@ -15,10 +15,13 @@ import jax.random as jr
 from ..figures import plot_training, save_figure
 from ..nn import Transformer
 from ..train import (
+    DATA,
     RunConfig,
     RunResult,
     Text,
     export_safetensors,
+    fetch_data,
+    find_data,
     parameter_count,
     read_config,
     read_metadata,
@@ -91,6 +94,7 @@ def train(config: RunConfig, arguments: argparse.Namespace) -> int:
     begin = time.perf_counter()
     with jax.enable_x64(config.training.precision == "float64"):
         try:
+            _bring(config)
             if not arguments.resume:
                 _make_room(out)
             result = train_run(config, out, resume=arguments.resume, progress=True)
@@ -217,6 +221,18 @@ def _change(values: dict[str, Any], word: str) -> None:
         if not isinstance(place, dict):
             raise must("--set", "name a key of a section", repr(word))
     place[key] = value
+
+
+def _bring(config: RunConfig) -> None:
+    """Published data that are not here are fetched, once, and that is said."""
+    name = config.data.name
+    if name not in DATA:
+        return
+    try:
+        find_data(name)
+    except FileNotFoundError:
+        print(f"{name}: downloading {DATA[name].megabytes} MB, once ...", flush=True)
+        fetch_data(name)
 
 
 def _make_room(out: Path) -> None:

@@ -12,7 +12,7 @@
 - `evaluate_text`, `evaluate_examples`, `sample`: what came of it.
 - `load_shakespeare()`, `load_text(path)`: a `Text`, characters as tokens.
 - `load_digits()`, `load_ucr(name)`: `Examples`, labelled sequences of vectors.
-- `fetch_data(name)`, `DATA`, `DataSource`: where published data come from.
+- `fetch_data(name)`, `find_data(name)`, `DATA`, `DataSource`: published data.
 - `witten_bell_bits(train, validation, order, vocabulary)`,
   `witten_bell_probabilities(...)`: n-gram models, which a language model has to beat.
 - `perplexity`, `bits_per_character`, `accuracy`, `calibration_error`: metrics.
@@ -27,6 +27,7 @@ from ._data import (
     DATA as DATA,
     DataSource as DataSource,
     fetch_data as fetch_data,
+    find_data as find_data,
 )
 from ._evaluate import (
     evaluate_examples as evaluate_examples,

@@ -196,9 +196,26 @@ def fetch_data(
 
 
 def find_data(name: str, directory: str | os.PathLike[str] | None = None) -> Path:
-    """The directory of data: that of `fetch_data`, checked, or the one that is given.
+    """Where published data lie on this machine.
 
-    **Raises:** `FileNotFoundError`, which says what to run.
+    **Arguments:**
+
+    - `name`: a key of `DATA`.
+    - `directory`: the one that [`fetch_data`][] was given; `None` is the cache, whose
+      files are checked.
+
+    **Returns:** the directory.
+
+    **Raises:** `FileNotFoundError`, which says what to run, where they are missing or
+    damaged; `ValueError` for an unknown name.
+
+    !!! example
+
+        >>> from tfjax.train import find_data
+        >>> find_data("shakespeare").name  # doctest: +SKIP
+        'shakespeare'
+
+    Source: own.
     """
     source = _source(name)
     if directory is not None:

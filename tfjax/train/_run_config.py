@@ -304,7 +304,7 @@ def ready_configs() -> list[str]:
 
         >>> from tfjax.train import ready_configs
         >>> ready_configs()
-        ['digits', 'gunpoint', 'shakespeare-char']
+        ['digits', 'japanese-vowels', 'shakespeare-char']
     """
     return sorted(Path(f.name).stem for f in _folder().iterdir())
 

@@ -17,6 +17,8 @@ from ._step import Loss
 from ._text import Text, load_shakespeare, load_text
 
 
+# Of n-grams; on the plays longer ones are no better.
+_ORDERS = (3, 4, 5, 6)
 # Windows of the validation text that are looked at while training goes on.
 _LOOK = 64
 
@@ -102,7 +104,7 @@ def _language(config: RunConfig, data: Text) -> Task:
         bits = lambda order: witten_bell_bits(
             data.train, data.validation, order, len(data.alphabet)
         )
-        return {f"{order}-gram": bits(order) for order in (3, 4, 5)}
+        return {f"{order}-gram": bits(order) for order in _ORDERS}
 
     return Task(
         data,
