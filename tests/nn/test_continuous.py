@@ -1,7 +1,6 @@
 """The Transformer whose depth is time: a flow, and the layers that are its steps."""
 
 import dataclasses
-import functools
 import json
 
 import diffrax as dfx
@@ -52,18 +51,19 @@ def slopes(model):
 # --- Steps of Euler's method are layers -----------------------------------------------
 
 
-@pytest.mark.parametrize("weights", ["linear", "constant"])
-@pytest.mark.parametrize("choice", [{"norm": "pre"}, {"norm": "peri", "scan": True}])
+@pytest.mark.parametrize(
+    ("weights", "choice"),
+    [("linear", {"norm": "pre"}), ("constant", {"norm": "peri", "scan": True})],
+)
 def test_split_steps_are_the_layers_of_the_transformer(weights, choice, tol):
     config = dataclasses.replace(SMALL, dropout=0.25, **choice)
     flow = continuous(config, solver=SplitEuler(), weights=weights)
-    layers = discrete(config)
+    layers, key = discrete(config), jax.random.key(7)
     states = flow.hidden_states(IDS)
     assert states.shape == (4, 2, 8, 16)
     assert gap(states, layers.hidden_states(IDS)) < 50 * tol.identity
-    key = jax.random.key(7)
     assert gap(flow(IDS, key=key), layers(IDS, key=key)) < 50 * tol.identity
-    assert gap(flow(IDS, key=key), flow(IDS)) > 0.01
+    assert gap(flow(IDS, key=key), flow.logits(states[-1])) > 0.01
 
 
 def test_gradients_through_split_steps_are_those_of_the_layers(tol):
@@ -116,34 +116,36 @@ def test_tokens_follow_the_velocity_from_knot_to_knot():
 
 
 @needs_x64
-@pytest.mark.parametrize(
-    ("solver", "steps", "order"),
-    [(dfx.Euler(), (16, 32), 1), (dfx.Midpoint(), (8, 16), 2)],
-    ids=["Euler", "Midpoint"],
-)
-def test_steps_and_adjoint_equations_have_the_order_of_the_solver(solver, steps, order):
-    exact, errors = limit(), []
-    for count in steps:
-        flow = continuous(solver=solver, steps=count)
-        back = continuous(solver=solver, steps=count, adjoint=dfx.BacksolveAdjoint())
-        through, adjoint = slopes(flow), slopes(back)
-        errors.append(
-            [
-                abs(float(value(flow) - exact[0])),
-                float(jnp.linalg.norm(through - exact[1])),
-                float(jnp.linalg.norm(adjoint - exact[1])),
-                float(jnp.linalg.norm(adjoint - through)),
-            ]
+@pytest.mark.slow
+def test_gradients_through_steps_and_of_the_adjoint_equation_have_one_limit():
+    exact, errors = slopes(continuous(rtol=1e-9, atol=1e-9)), []
+    for steps in (16, 32):
+        flow = continuous(solver=dfx.Euler(), steps=steps)
+        back = eqx.tree_at(
+            lambda model: model.adjoint,
+            flow,
+            dfx.BacksolveAdjoint(),
+            is_leaf=lambda leaf: leaf is None,
         )
-    found = np.log2(np.array(errors[0]) / np.array(errors[1]))
-    assert np.abs(found - order).max() < 0.2, found
+        through, adjoint = slopes(flow), slopes(back)
+        wrong = through - exact, adjoint - exact, adjoint - through
+        errors.append([float(jnp.linalg.norm(part)) for part in wrong])
+    orders = np.log2(np.array(errors[0]) / np.array(errors[1]))
+    assert np.abs(orders - 1).max() < 0.15, orders
+    assert max(errors[1]) < 0.1 * float(jnp.linalg.norm(exact))
 
 
-@functools.cache
-def limit():
-    """The value and the gradient of the flow itself."""
-    flow = continuous(rtol=1e-10, atol=1e-10, steps=1000)
-    return value(flow), slopes(flow)
+@needs_x64
+@pytest.mark.parametrize(
+    ("solver", "order"), [(dfx.Midpoint(), 2), (dfx.Bosh3(), 3)], ids=["2", "3"]
+)
+def test_steps_from_knot_to_knot_have_the_order_of_the_solver(solver, order):
+    exact = continuous(rtol=1e-9, atol=1e-9).hidden_states(IDS)[-1]
+    errors = [
+        gap(continuous(solver=solver, steps=n).hidden_states(IDS)[-1], exact)
+        for n in (8, 16)
+    ]
+    assert np.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.2)
 
 
 @needs_x64
@@ -177,16 +179,13 @@ def test_deep_layers_tend_to_a_flow_where_the_exponent_is_one_and_only_there():
 def of_function(layers, exponent):
     """A Transformer whose weights sample `A + cos(2 t) B` at t = k / L."""
     shape = dataclasses.replace(SMALL, scan=True, branch_exponent=exponent)
-    two = discrete(dataclasses.replace(shape, layers=2)).layers
-    config = dataclasses.replace(shape, layers=layers)
-    model = discrete(config)
-    t = np.arange(layers) / layers
-
-    def leaf(pair, deep):
-        along = jnp.asarray(np.cos(2 * t)).reshape(-1, *(1,) * (pair.ndim - 1))
-        return pair[:1] + along * pair[1:]
-
-    return eqx.tree_at(lambda m: m.layers, model, jax.tree.map(leaf, two, model.layers))
+    pairs = jax.tree.leaves(discrete(dataclasses.replace(shape, layers=2)).layers)
+    model = discrete(dataclasses.replace(shape, layers=layers))
+    wave = jnp.asarray(np.cos(2 * np.arange(layers) / layers))
+    along = lambda pair: wave.reshape(-1, *(1,) * (pair.ndim - 1))
+    leaves = [pair[:1] + along(pair) * pair[1:] for pair in pairs]
+    deep = jax.tree.unflatten(jax.tree.structure(model.layers), leaves)
+    return eqx.tree_at(lambda m: m.layers, model, deep)
 
 
 def sampled(layers, exponent):
@@ -204,7 +203,7 @@ def sampled(layers, exponent):
 
 
 def test_no_place_sees_a_later_one_and_a_batch_is_each_alone(tol):
-    flow = continuous(steps=2)
+    flow = continuous()
     logits, other = flow(IDS), flow(IDS.at[:, 5:].set(0))
     assert gap(logits[:, :5], other[:, :5]) == 0
     assert gap(logits[:, 5:], other[:, 5:]) > 0.01
@@ -247,17 +246,20 @@ def test_a_classifier_of_vectors_flows_too():
 
 
 def test_tokens_of_half_precision_flow_in_float32():
-    flow = continuous(dtype=jnp.bfloat16)
-    single = continuous(dtype=jnp.float32)
-    states = flow.hidden_states(IDS)
-    assert states.dtype == jnp.bfloat16
-    assert single(IDS).dtype == jnp.float32
-    assert gap(flow(IDS).astype(jnp.float32), single(IDS)) < 0.1
+    flow = continuous(dtype=jnp.float32)
+    cast = lambda leaf: leaf.astype(jnp.bfloat16)
+    half = jax.tree.map(lambda leaf: cast(leaf) if eqx.is_array(leaf) else leaf, flow)
+    states, expected = half.hidden_states(IDS), flow.hidden_states(IDS)
+    assert (states.dtype, expected.dtype) == (jnp.bfloat16, jnp.float32)
+    assert half.logits(states[-1]).dtype == jnp.bfloat16
+    # Eight bits at every weight and product: some 3e-3 each.
+    assert gap(states.astype(jnp.float32), expected) < 0.1
 
 
 @pytest.mark.parametrize("adjoint", [dfx.DirectAdjoint(), dfx.ForwardMode()])
 def test_other_adjoints_give_the_derivative_of_the_default(adjoint, tol):
-    flow, other = continuous(), continuous(adjoint=adjoint)
+    flow = continuous(solver=dfx.Euler())
+    other = continuous(solver=dfx.Euler(), adjoint=adjoint)
     way = flow.transformer.embedding
 
     def along(model, s):

@@ -3,4 +3,8 @@
 from .._report import Experiment
 
 
-EXPERIMENTS: dict[str, Experiment] = {}
+EXPERIMENTS: dict[str, Experiment] = {
+    "continuous-depth": Experiment(
+        "training._continuous", "depth as time: trained layers, and trained flows"
+    ),
+}
