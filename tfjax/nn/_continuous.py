@@ -289,6 +289,7 @@ def _flow(model, x, key, keep):
             # Constant steps fail by overflow only, which the logits show.
             throw=adaptive,
         )
+        assert solution.ys is not None  # as it saves the end
         x = solution.ys[-1]
         return x, x if keep else None
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from .._core import count, must
 from ..nn import ContinuousTransformer, Transformer
+from ._losses import cross_entropy
 from ._metrics import accuracy, bits_per_character, calibration_error, perplexity
 
 
@@ -121,13 +122,11 @@ def evaluate_examples(
         part = inputs[k : k + batch]
         full = np.resize(part, (min(batch, len(inputs)), *part.shape[1:]))
         parts.append(np.asarray(_logits(model, jnp.asarray(full)))[: len(part)])
-    logits, labels = jnp.asarray(np.concatenate(parts)), jnp.asarray(labels, jnp.int32)
-    log_p = jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1)
-    nats = -jnp.mean(jnp.take_along_axis(log_p, labels[:, None], axis=-1))
+    logits, wanted = jnp.asarray(np.concatenate(parts)), jnp.asarray(labels, jnp.int32)
     return {
-        "nats": float(nats),
-        "accuracy": float(accuracy(logits, labels)),
-        "calibration_error": float(calibration_error(logits, labels)),
+        "nats": float(cross_entropy(logits, wanted)),
+        "accuracy": float(accuracy(logits, wanted)),
+        "calibration_error": float(calibration_error(logits, wanted)),
     }
 
 

@@ -310,4 +310,4 @@ def ready_configs() -> list[str]:
 
 
 def _folder():
-    return importlib.resources.files(__package__).joinpath("configs")
+    return importlib.resources.files("tfjax.train").joinpath("configs")

@@ -148,10 +148,10 @@ def _study(
                 read[name].setdefault(way, []).append(bits(other, tokens))
             if name == "continuous" and slopes is None:
                 slopes = gradients(trained, tokens[:8], setup.refined)
-    through, adjoint = slopes or ()
+    assert slopes is not None  # there is a first seed
     stack = lambda tree: {key: np.stack(value) for key, value in tree.items()}
     kept = {name: stack(each) for name, each in read.items()}
-    return Found(stack(losses), stack(layers), kept, through, adjoint)
+    return Found(stack(losses), stack(layers), kept, *slopes)
 
 
 def _read(model: Any, options: dict[str, Any]) -> ContinuousTransformer:

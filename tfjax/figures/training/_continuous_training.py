@@ -171,6 +171,7 @@ def _slope(model, tokens, h, most, adjoint):
             adjoint=adjoint,
             max_steps=most,
         )
+        assert solution.ys is not None  # as it saves the end
         return cross_entropy(model.logits(solution.ys[-1]), tokens[:, 1:])
 
     leaves: list[Array] = jax.tree.leaves(jax.grad(loss)(floats))
