@@ -289,7 +289,8 @@ def _flow(model, x, key, keep):
             # Constant steps fail by overflow only, which the logits show.
             throw=adaptive,
         )
-        x = solution.ys[-1]
+        ys: Any = solution.ys
+        x = ys[-1]
         return x, x if keep else None
 
     start = widen(x)[0][0]

@@ -131,7 +131,7 @@ def _study(
     losses: dict[str, list[Any]] = {name: [] for name in ways}
     layers: dict[str, list[Any]] = {name: [] for name in ways}
     read: dict[str, dict[str, list[Any]]] = {name: {} for name in ways}
-    slopes = None
+    slopes: list[np.ndarray] = []
     for k in range(setup.seeds):
         models = pair(setup.config, seed + k)
         for j, (name, model) in enumerate(models.items()):
@@ -146,9 +146,9 @@ def _study(
                     continue
                 other = _read(trained, options)
                 read[name].setdefault(way, []).append(bits(other, tokens))
-            if name == "continuous" and slopes is None:
-                slopes = gradients(trained, tokens[:8], setup.refined)
-    through, adjoint = slopes or ()
+            if name == "continuous" and k == 0:
+                slopes += gradients(trained, tokens[:8], setup.refined)
+    through, adjoint = slopes
     stack = lambda tree: {key: np.stack(value) for key, value in tree.items()}
     kept = {name: stack(each) for name, each in read.items()}
     return Found(stack(losses), stack(layers), kept, through, adjoint)
