@@ -100,7 +100,7 @@ def continuous_depth(
 
 _NOTE = (
     "Four layers of width 96, no scale on the branches, sequences of 64 characters; "
-    "1000 steps of Adam with 16 sequences each, rate 2e-3, chosen beforehand and not "
+    "800 steps of Adam with 16 sequences each, rate 2e-3, chosen beforehand and not "
     "tuned for either; float32. Bits are of 512 sequences of 64 characters, evenly "
     "spread over the validation part, which nothing was chosen by. Intervals are of "
     "95 %, by Student's t over seeds: of weights and batches, for one text. Equal "
@@ -120,7 +120,7 @@ def _setup(vocabulary: int, quick: bool) -> Setup:
     config = TransformerConfig(
         vocabulary=vocabulary, context=64, layers=4, heads=4, head_dim=24
     )
-    return Setup(config, 5, 1000, 16, 2e-3, 512, (1, 2, 4, 8, 16, 32))
+    return Setup(config, 5, 800, 16, 2e-3, 512, (1, 2, 4, 8, 16, 32))
 
 
 def _study(
