@@ -289,8 +289,8 @@ def _flow(model, x, key, keep):
             # Constant steps fail by overflow only, which the logits show.
             throw=adaptive,
         )
-        assert solution.ys is not None  # as it saves the end
-        x = solution.ys[-1]
+        ys: Any = solution.ys
+        x = ys[-1]
         return x, x if keep else None
 
     start = widen(x)[0][0]
@@ -301,7 +301,6 @@ def _flow(model, x, key, keep):
 
 
 def check_flow(config: Any) -> None:
-    """Raises where a Transformer of these choices is no flow."""
     if not isinstance(config, TransformerConfig):
         raise must("config", "be a TransformerConfig", repr(config))
     if config.block != "residual":

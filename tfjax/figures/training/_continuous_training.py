@@ -171,8 +171,8 @@ def _slope(model, tokens, h, most, adjoint):
             adjoint=adjoint,
             max_steps=most,
         )
-        assert solution.ys is not None  # as it saves the end
-        return cross_entropy(model.logits(solution.ys[-1]), tokens[:, 1:])
+        ys: Any = solution.ys
+        return cross_entropy(model.logits(ys[-1]), tokens[:, 1:])
 
     leaves: list[Array] = jax.tree.leaves(jax.grad(loss)(floats))
     return jnp.concatenate([leaf.ravel() for leaf in leaves])
