@@ -8,6 +8,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tfjax.train import find_data
+
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -103,3 +105,25 @@ def test_structure(executed):
     assert numbers(r"attention: singular values move by (\S+)")[0] > 0.1
     slope, quotient = numbers(r"d beta: (\S+) by autodiff, (\S+) by diff")
     assert slope == pytest.approx(quotient, rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_training(executed):
+    try:
+        find_data("shakespeare")
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    outputs = executed(ROOT / "notebooks" / "03_training.ipynb")
+    pictures = [o for o in outputs if "image/png" in o.get("data", {})]
+    assert len(pictures) == 2
+    printed = "".join(o.text for o in outputs if o.output_type == "stream")
+    assert [o.text for o in outputs if o.get("name") == "stderr"] == []
+    assert "37 plays" in printed
+    counted = float(re.search(r"3-gram: (\S+) bits", printed).group(1))
+    assert counted == pytest.approx(2.849, abs=0.001)
+    trained = float(re.search(r"(\S+) bits per character of", printed).group(1))
+    # 82 characters, all alike, would be 6.4 bits.
+    assert counted < trained < 6
+    assert "Enter the KING" in printed
+    assert len(re.findall(r"(worst_case|typical|measured) +from", printed)) == 6

@@ -301,6 +301,7 @@ def _flow(model, x, key, keep):
 
 
 def check_flow(config: Any) -> None:
+    """Raises where a Transformer of these choices is no flow."""
     if not isinstance(config, TransformerConfig):
         raise must("config", "be a TransformerConfig", repr(config))
     if config.block != "residual":
