@@ -88,7 +88,8 @@ def train_run(
         (2, ['accuracy', 'calibration_error', 'nats'])
     """
     training = config.training
-    if training.precision == "float64" and not jax.config.read("jax_enable_x64"):
+    single = jax.dtypes.canonicalize_dtype("float64") == "float32"
+    if training.precision == "float64" and single:
         rule = "be at most 'float32' where jax_enable_x64 is off"
         raise must("training.precision", rule, "'float64'")
     task = make_task(config)
