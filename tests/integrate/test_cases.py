@@ -479,7 +479,9 @@ class TestS23:
         assert few > 1000  # a gradient of this size takes megabytes
         assert many < most * few
 
-    def program(self, steps, checkpoints, n=16, dtype=jnp.float32, batch=None):
+    @staticmethod
+    @functools.cache
+    def program(steps, checkpoints, n=16, dtype=jnp.float32, batch=None):
         """Bytes that the compiled gradient keeps besides its arguments and results."""
 
         def total(x0):
