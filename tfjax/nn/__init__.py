@@ -4,6 +4,8 @@
 - `BertEncoder`, `BertLayer`, `BertConfig`: the architecture of most.
 - `AlbertEncoder`, `AlbertConfig`: one layer, applied any number of times.
 - `MaskedHead`: guesses words from tokens.
+- `ContinuousTransformer(config, key=key)`: a `Transformer` whose depth is time, by any
+  solver; `.from_transformer(model)` reads trained layers so.
 - `LeapfrogBlock(potential)`, `CouplingBlock(f, g)`, `RotationBlock(generator)`:
   residual blocks with an inverse, which keep energies, volumes, lengths of tokens.
 - `fetch_weights`, `find_weights`, `weights_directory`, `WEIGHTS`: where weights come
