@@ -104,6 +104,19 @@ def test_shorter_steps_of_constant_weights_repeat_a_layer(tol):
     assert gap(flow(IDS), model.logits(x)) < 50 * tol.identity
 
 
+def test_between_knots_weights_are_means_and_after_the_last_they_stay(tol):
+    flow = continuous()  # the midpoint method, a step from knot to knot
+    model, x = flow.transformer, flow.embed(IDS)
+    mask, layers = jnp.tril(jnp.ones((8, 8), bool)), flow.transformer.layers
+    moved = lambda layer, x: sum(branch(x) for branch in layer.branches(mask, None))
+    mean = lambda a, b: jax.tree.map(
+        lambda a, b: (a + b) / 2 if eqx.is_array(a) else a, a, b
+    )
+    for here, there in zip(layers, [*layers[1:], layers[-1]], strict=True):
+        x = x + moved(mean(here, there), x + moved(here, x) / 2)
+    assert gap(flow(IDS), model.logits(x)) < 50 * tol.identity
+
+
 # --- The flow -------------------------------------------------------------------------
 
 

@@ -8,6 +8,8 @@
   be trained. `attention_margins` says how far its heads are from expanding,
   `stable_initialization` brings them to a margin.
 - `suggested_depth`, `scaled_learning_rate`: rules of thumb, and when they hold.
+- `ContinuousTransformer(config, key=key)`: a `Transformer` whose depth is time, by any
+  solver; `.from_transformer(model)` reads trained layers so.
 - `LeapfrogBlock(potential)`, `CouplingBlock(f, g)`, `RotationBlock(generator)`:
   residual blocks with an inverse, which keep energies, volumes, lengths of tokens.
 - `fetch_weights`, `find_weights`, `weights_directory`, `WEIGHTS`: where weights come
