@@ -81,8 +81,8 @@ def stable_initialization(
     def visit(layer: TransformerLayer, x: Tokens, mask: Any) -> Any:
         seen, heads = seen_by(layer, x), heads_of(layer.attention)
         given, wanted = (seen, mask, layer.attention.rotary), margin.astype(seen.dtype)
-        found = bounds(heads, *given)
-        bound = found.typical if kind == "typical" else found.worst_case
+        worst, typical = bounds(heads, *given)
+        bound = typical if kind == "typical" else worst
         log_s = jnp.minimum(0, jnp.log(bound / wanted))
         if kind == "measured":
             enough = lambda log_s: measure(_scaled(heads, log_s), *given) >= wanted

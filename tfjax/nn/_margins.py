@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
 from .._core import matmul, must, safe_norm, widen
-from ..diagnostics import StabilityMargins, stability_margins
+from ..diagnostics import stability_margins
 from ._branches import Attention, Tokens, rotated
 from ._transformer import Transformer, TransformerLayer
 
@@ -155,19 +155,24 @@ def bounds(
     seen: Float[Array, "b n d"],
     mask: Bool[Array, "n n"] | None,
     rotary: bool,
-) -> StabilityMargins:
+) -> tuple[Float[Array, " h"], Float[Array, " h"]]:
     """The margins of the worst case and of the typical one."""
-    query, key = heads.query, heads.key
+    # Matrices that are smaller and have products of the same norms.
+    query, key, value, out = map(_factor, _rows(heads))
+    query, key = (jnp.swapaxes(a, -1, -2) for a in (query, key))
+    value = matmul(out, jnp.swapaxes(value, -1, -2))
     if rotary:
         turns = _rotations(seen.shape[-2], query)
-        query, size = _most_turned(turns, heads.query, heads.key)
+        turned, size = _most_turned(turns, query, key)
         if mask is None:  # Keys may come later too: these turn the other way.
-            turned, larger = _most_turned(turns, heads.key, heads.query)
+            other, larger = _most_turned(turns, key, query)
             later = (larger > size)[:, None, None]
-            query = jnp.where(later, heads.query, query)
-            key = jnp.where(later, turned, key)
+            turned = jnp.where(later, query, turned)
+            key = jnp.where(later, other, key)
+        query = turned
     radius = jnp.max(safe_norm(seen))
-    return stability_margins(query, key, matmul(heads.out, heads.value), radius=radius)
+    worst = stability_margins(query, key, value, radius=radius).worst_case
+    return worst, seen.shape[-1] * worst
 
 
 def measure(
@@ -179,10 +184,10 @@ def measure(
     """1 over the largest norm of a query's Jacobian, over all tokens seen."""
     k = heads.query.shape[-2]
     # A Jacobian O M R Q has the norm of what it is between the ranges of O' and Q.
-    left = _factor(jnp.swapaxes(heads.out, -1, -2))
-    right = jnp.swapaxes(_factor(heads.query), -1, -2)[None]
+    right, _, _, left = map(_factor, _rows(heads))
+    right = jnp.swapaxes(right, -1, -2)[None]
     if rotary:
-        right = matmul(_rotations(seen.shape[-2], heads.query)[:, None], right)
+        right = matmul(_rotations(seen.shape[-2], right[0])[:, None], right)
 
     def one(y):
         project = lambda weights: jnp.einsum("nd,hkd->nhk", y, weights, precision=_HIGH)
@@ -207,7 +212,22 @@ def measure(
 _HIGH = jax.lax.Precision.HIGHEST
 
 
-def _rotations(n: int, like: Float[Array, "h k d"]) -> Float[Array, "n k k"]:
+def _rows(heads: Heads) -> list[Float[Array, "h k d"]]:
+    return [*heads[:3], jnp.swapaxes(heads.out, -1, -2)]
+
+
+def _factor(rows: Float[Array, "h k d"]) -> Float[Array, "h k k"]:
+    """T of rows' = U T, with U of orthonormal columns.
+
+    By products: LAPACK on wide matrices, several at once, waits for its own threads.
+    """
+    gram = matmul(rows, jnp.swapaxes(rows, -1, -2))
+    values, vectors = jnp.linalg.eigh(gram)
+    root = jnp.sqrt(jnp.maximum(values, 0))[..., None]
+    return root * jnp.swapaxes(vectors, -1, -2)
+
+
+def _rotations(n: int, like: Float[Array, "h k c"]) -> Float[Array, "n k k"]:
     """The matrices by which rotary positions turn a vector in places 0 to n - 1."""
     k = like.shape[-2]
     one = jnp.eye(k, dtype=like.dtype)[:, None, None]
@@ -216,15 +236,12 @@ def _rotations(n: int, like: Float[Array, "h k d"]) -> Float[Array, "n k k"]:
 
 def _most_turned(
     turns: Float[Array, "n k k"],
-    turning: Float[Array, "h k d"],
-    other: Float[Array, "h k d"],
-) -> tuple[Float[Array, "h k d"], Float[Array, " h"]]:
+    turning: Float[Array, "h k c"],
+    other: Float[Array, "h k c"],
+) -> tuple[Float[Array, "h k c"], Float[Array, " h"]]:
     """Matrices turned to where their products with the others are largest."""
-    middle = matmul(turns[:, None], jnp.swapaxes(_factor(turning), -1, -2)[None])
-    size = jnp.linalg.norm(matmul(_factor(other)[None], middle), ord=2, axis=(-2, -1))
-    return matmul(turns[jnp.argmax(size, axis=0)], turning), jnp.max(size, axis=0)
-
-
-def _factor(rows: Float[Array, "h k d"]) -> Float[Array, "h k k"]:
-    """T of rows' = U T, with U of orthonormal columns."""
-    return jnp.linalg.qr(jnp.swapaxes(rows, -1, -2), mode="r")
+    turned = matmul(turns[:, None], turning[None])
+    products = matmul(jnp.swapaxes(other, -1, -2)[None], turned)
+    size = jnp.linalg.norm(products, ord=2, axis=(-2, -1))
+    worst = jnp.argmax(size, axis=0)
+    return matmul(turns[worst], turning), jnp.max(size, axis=0)

@@ -3,4 +3,9 @@
 from .._report import Experiment
 
 
-EXPERIMENTS: dict[str, Experiment] = {}
+EXPERIMENTS: dict[str, Experiment] = {
+    "stable-start": Experiment(
+        "training._stable_start",
+        "heads of a new Transformer contract as was asked for, on text",
+    ),
+}
