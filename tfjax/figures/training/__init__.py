@@ -8,4 +8,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         "training._stable_start",
         "heads of a new Transformer contract as was asked for, on text",
     ),
+    "long-sequences": Experiment(
+        "training._long_sequences",
+        "blocks that keep a structure, and plain ones, on long sequences",
+    ),
 }
