@@ -9,7 +9,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
 from .._core import matmul, must, safe_norm, widen
-from ..diagnostics import StabilityMargins, stability_margins
 from ._branches import Attention, Tokens, rotated
 from ._transformer import Transformer, TransformerLayer
 
@@ -115,22 +114,22 @@ def layer_by_layer(
         raise must("model", rule, "one of norm 'ngpt'")
     n = x.shape[-2]
     mask = jnp.tril(jnp.ones((n, n), bool)) if config.sees_earlier_only else None
+    each, results = model.layers, []
     if config.scan:
         parts, static = eqx.partition(model.layers, eqx.is_array)
-
-        def step(x, part):
-            layer, found = visit(eqx.combine(part, static), x, mask)
-            return layer(x, mask), (eqx.filter(layer, eqx.is_array), found)
-
-        _, (parts, found) = jax.lax.scan(step, x, parts)
-        return eqx.combine(parts, static), found
-    layers, results = [], []
-    for layer in model.layers:
+        part = lambda k: jax.tree.map(lambda leaf: leaf[k], parts)
+        each = [eqx.combine(part(k), static) for k in range(config.layers)]
+    layers = []
+    for layer in each:
         layer, found = visit(layer, x, mask)
         x = layer(x, mask)
         layers.append(layer)
         results.append(found)
-    return layers, jax.tree.map(lambda *leaves: jnp.stack(leaves), *results)
+    stack = lambda *leaves: jnp.stack(leaves)
+    if config.scan:
+        arrays = [eqx.filter(layer, eqx.is_array) for layer in layers]
+        layers = eqx.combine(jax.tree.map(stack, *arrays), static)
+    return layers, jax.tree.map(stack, *results)
 
 
 def seen_by(layer: TransformerLayer, x: Tokens) -> Float[Array, "b n half_or_d"]:
@@ -155,19 +154,17 @@ def bounds(
     seen: Float[Array, "b n d"],
     mask: Bool[Array, "n n"] | None,
     rotary: bool,
-) -> StabilityMargins:
+) -> tuple[Float[Array, " h"], Float[Array, " h"]]:
     """The margins of the worst case and of the typical one."""
-    query, key = heads.query, heads.key
-    if rotary:
-        turns = _rotations(seen.shape[-2], query)
-        query, size = _most_turned(turns, heads.query, heads.key)
-        if mask is None:  # Keys may come later too: these turn the other way.
-            turned, larger = _most_turned(turns, heads.key, heads.query)
-            later = (larger > size)[:, None, None]
-            query = jnp.where(later, heads.query, query)
-            key = jnp.where(later, turned, key)
+    query, key, value, out = _grams(heads)
+    turns = _turns(seen.shape[-2], query, rotary)
+    if mask is None:  # Keys may come later too: these turn the other way.
+        turns = jnp.concatenate([turns, jnp.swapaxes(turns, -1, -2)])
+    logits = jnp.max(_norm(key, turns[:, None], query), axis=0)
+    values = _norm(out, jnp.eye(value.shape[-1], dtype=value.dtype)[None], value)
     radius = jnp.max(safe_norm(seen))
-    return stability_margins(query, key, matmul(heads.out, heads.value), radius=radius)
+    worst = value.shape[-1] ** 0.5 / (logits * values * radius**2)
+    return worst, seen.shape[-1] * worst
 
 
 def measure(
@@ -175,14 +172,12 @@ def measure(
     seen: Float[Array, "b n d"],
     mask: Bool[Array, "n n"] | None,
     rotary: bool,
+    squarings: int = 20,
 ) -> Float[Array, " h"]:
     """1 over the largest norm of a query's Jacobian, over all tokens seen."""
-    k = heads.query.shape[-2]
-    # A Jacobian O M R Q has the norm of what it is between the ranges of O' and Q.
-    left = _factor(jnp.swapaxes(heads.out, -1, -2))
-    right = jnp.swapaxes(_factor(heads.query), -1, -2)[None]
-    if rotary:
-        right = matmul(_rotations(seen.shape[-2], heads.query)[:, None], right)
+    right, _, _, left = _grams(heads)
+    k = right.shape[-1]
+    turns = _turns(seen.shape[-2], right, rotary)
 
     def one(y):
         project = lambda weights: jnp.einsum("nd,hkd->nhk", y, weights, precision=_HIGH)
@@ -198,33 +193,54 @@ def measure(
         key, v = (a - jnp.mean(a, axis=0, keepdims=True) for a in (key, v))
         both = jnp.einsum("nhm,mhv,mhk->nhvk", p, v, key, precision=_HIGH)
         both = both - mean(v)[..., None] * mean(key)[..., None, :]
-        J = matmul(left[None], matmul(both, right)) / k**0.5
-        return jnp.max(jnp.linalg.norm(J, ord=2, axis=(-2, -1)), axis=0)
+        sizes = _norm(left, matmul(both, turns[:, None]), right, squarings)
+        return jnp.max(sizes, axis=0) / k**0.5
 
-    return 1 / jnp.max(jax.lax.map(one, seen), axis=0)
+    return 1 / jnp.max(jax.vmap(one)(seen), axis=0)
 
 
 _HIGH = jax.lax.Precision.HIGHEST
 
 
-def _rotations(n: int, like: Float[Array, "h k d"]) -> Float[Array, "n k k"]:
-    """The matrices by which rotary positions turn a vector in places 0 to n - 1."""
-    k = like.shape[-2]
-    one = jnp.eye(k, dtype=like.dtype)[:, None, None]
-    return jnp.moveaxis(rotated(jnp.broadcast_to(one, (k, n, 1, k)))[:, :, 0], 0, -1)
+def _grams(heads: Heads) -> list[Float[Array, "h k k"]]:
+    """Of each head QQ', KK', VV', O'O."""
+    rows = *heads[:3], jnp.swapaxes(heads.out, -1, -2)
+    return [matmul(a, jnp.swapaxes(a, -1, -2)) for a in rows]
 
 
-def _most_turned(
-    turns: Float[Array, "n k k"],
-    turning: Float[Array, "h k d"],
-    other: Float[Array, "h k d"],
-) -> tuple[Float[Array, "h k d"], Float[Array, " h"]]:
-    """Matrices turned to where their products with the others are largest."""
-    middle = matmul(turns[:, None], jnp.swapaxes(_factor(turning), -1, -2)[None])
-    size = jnp.linalg.norm(matmul(_factor(other)[None], middle), ord=2, axis=(-2, -1))
-    return matmul(turns[jnp.argmax(size, axis=0)], turning), jnp.max(size, axis=0)
+def _turns(n: int, like: Float[Array, "h k k"], rotary: bool) -> Float[Array, "m k k"]:
+    """The matrices by which rotary positions turn vectors in places 0 to n - 1."""
+    k = like.shape[-1]
+    one = jnp.eye(k, dtype=like.dtype)
+    if not rotary:
+        return one[None]
+    columns = jnp.broadcast_to(one[:, None, None], (k, n, 1, k))
+    return jnp.moveaxis(rotated(columns)[:, :, 0], 0, -1)
 
 
-def _factor(rows: Float[Array, "h k d"]) -> Float[Array, "h k k"]:
-    """T of rows' = U T, with U of orthonormal columns."""
-    return jnp.linalg.qr(jnp.swapaxes(rows, -1, -2), mode="r")
+def _norm(
+    left: Float[Array, "h k k"],
+    middle: Float[Array, "*n h_or_1 k k"],
+    right: Float[Array, "h k k"],
+    squarings: int = 20,
+) -> Float[Array, "*n h"]:
+    r"""Spectral norms |A M B|, given A'A, M and BB', by squaring a matrix p times.
+
+    From above, by less than a factor $k^{2^{-p - 1}}$. It takes products alone: with
+    many calls of LAPACK beside products of its own, a program of jax 0.10 may not end.
+    """
+    many = (1,) * (middle.ndim - 3)
+    left, right = (a.reshape(*many, *a.shape) for a in (left, right))
+    square = matmul(matmul(right, jnp.swapaxes(middle, -1, -2)), matmul(left, middle))
+    log_norm, weight = jnp.zeros(square.shape[:-2], square.dtype), 0.5
+    for _ in range(squarings):
+        size = jnp.trace(square, axis1=-2, axis2=-1)
+        zero = size <= 0
+        size = jnp.where(zero, jnp.ones_like(size), size)
+        log_norm = jnp.where(zero, -jnp.inf, log_norm + weight * jnp.log(size))
+        square = square / size[..., None, None]
+        square = matmul(square, square)
+        weight = 0.5 * weight
+    last = jnp.trace(square, axis1=-2, axis2=-1)
+    last = jnp.where(last > 0, last, jnp.ones_like(last))
+    return jnp.exp(log_norm + weight * jnp.log(last))

@@ -4,7 +4,15 @@ from .._report import Experiment
 
 
 EXPERIMENTS: dict[str, Experiment] = {
+    "stable-start": Experiment(
+        "training._stable_start",
+        "heads of a new Transformer contract as was asked for, on text",
+    ),
     "continuous-depth": Experiment(
         "training._continuous", "depth as time: trained layers, and trained flows"
+    ),
+    "long-sequences": Experiment(
+        "training._long_sequences",
+        "blocks that keep a structure, and plain ones, on long sequences",
     ),
 }
