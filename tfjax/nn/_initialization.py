@@ -15,8 +15,8 @@ from ._transformer import Transformer, TransformerLayer
 
 
 KINDS = ("measured", "typical", "worst_case")
-# An interval of logarithms, about log(d), is halved so often; norms are found from above
-# by less than k^(2^-13), that is 4e-4 for k = 32.
+# An interval of logarithms, about log(d), is halved so often; norms are found from
+# above, by less than k^(2^-13), that is 4e-4 for k = 32.
 _HALVINGS, _SQUARINGS = 15, 12
 
 

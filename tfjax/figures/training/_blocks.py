@@ -60,7 +60,7 @@ def _pulled(model, text, n):
     """Norms of the gradients in all layers' tokens, of the loss on the first n."""
     inputs, targets = text[:, :-1], text[:, 1:]
     parts, layer_of, mask = _parts(model, inputs.shape[1])
-    weights = (jnp.arange(inputs.shape[1]) < n)[None] / n
+    counted = (jnp.arange(inputs.shape[1]) < n)[None]
 
     def loss(pushes):
         """With a push after each layer, whose slope is the gradient there."""
@@ -73,7 +73,9 @@ def _pulled(model, text, n):
         logits = model.logits(jax.lax.scan(step, x, (parts, pushes[1:]))[0])
         picked = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
         lost = jax.nn.logsumexp(logits, axis=-1) - picked
-        return jnp.sum(weights.astype(lost.dtype) * lost)
+        return jnp.sum(jnp.where(counted, lost, jnp.zeros_like(lost))) / jnp.sum(
+            counted, dtype=lost.dtype
+        )
 
     start = model.embed(inputs)
     pushes = jnp.zeros((model.config.layers + 1, *start.shape), start.dtype)
@@ -159,5 +161,6 @@ def charts(model: Transformer, text: Any, count: int, seed: int) -> Charts:
     """At tokens of a text, drawn at random."""
     chosen = np.random.default_rng(seed).choice(text.size, count, replace=False)
     found = [np.asarray(J) for J in _charted(model, text, jnp.asarray(chosen))]
-    values = (np.linalg.svd(J, compute_uv=False) for J in found)
-    return Charts(*values, *np.linalg.slogdet(found[-1]))
+    alone, normed, step = (np.linalg.svd(J, compute_uv=False) for J in found)
+    sign, log_volume = np.linalg.slogdet(found[-1])
+    return Charts(alone, normed, step, sign, log_volume)

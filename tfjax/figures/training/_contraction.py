@@ -168,7 +168,7 @@ def descent() -> tuple[list[Row], Descent]:
     rows, found, expected = [], [], []
     for exponent in EXPONENTS:
         rates = [float(scaled_learning_rate(2.0, L, exponent)) for L in LAYERS]
-        measured = [_largest_rate(L, L**-exponent, 4 * L) for L in LAYERS]
+        measured = [_largest_rate(L, L**-exponent, 4.0 * L) for L in LAYERS]
         gap = max(abs(a / b - 1) for a, b in zip(measured, rates, strict=True))
         claim = f"descent, L = 4 to 64, branches / L^{exponent:g}: rate over 2 L^(2e-1)"
         rows.append(below(f"{claim}, less 1", gap, 1e-4))

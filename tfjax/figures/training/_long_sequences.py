@@ -1,5 +1,7 @@
 """Three kinds of blocks on long sequences: states, gradients, feed-forward charts."""
 
+from typing import Any
+
 import numpy as np
 
 from ...nn import TransformerConfig
@@ -37,7 +39,7 @@ def long_sequences(
     lengths, depths = ((16, 32), (2,)) if quick else (LENGTHS, DEPTHS)
     text, size = sequences(2, max(lengths) + 1, seed=seed, quick=quick)
     small = {"heads": 2, "head_dim": 8} if quick else {}
-    options = {"vocabulary": size, "context": max(lengths), "scan": True} | small
+    options: Any = {"vocabulary": size, "context": max(lengths), "scan": True} | small
     passages: dict[tuple[str, int], Passage] = {}
     charted: dict[tuple[str, float], Charts] = {}
     done, total = 0, 2 if quick else len(BLOCKS) * (len(depths) + len(EXPONENTS))
@@ -157,15 +159,17 @@ def _verdict_rows(passages, charted, lengths) -> list[Row]:
 
 
 _NOTE = (
-    "New models of the default width (d = 128), of 8 and of 32 layers, on two sequences "
-    "of Shakespeare's plays, in float32; derivatives of feed-forward parts in float64, "
-    "of 8 layers, at 8 tokens each. Attention is causal, so that shorter sequences are "
-    "starts of longer ones. Norms of states do not depend on the length for any block, "
-    "and with plain residual blocks they grow with the depth alone. Gradients in the "
-    "first layer's tokens do grow with the length, in all of them; least in leapfrog "
-    "blocks. Cayley blocks keep the norm of every token, and no more: their gradients "
-    "grow as those of plain ones do, and their feed-forward step shrinks volumes and "
-    "folds the sphere, where residual steps with branches / L and leapfrog steps have "
-    "an inverse. The map after its norm is nowhere a chart: the norm forgets a token's "
-    "mean and, nearly, its length."
+    "New models of the default width (d = 128), of 8 and of 32 layers, on two "
+    "sequences of Shakespeare's plays, in float32; derivatives of feed-forward parts "
+    "in float64, of 8 layers, at 8 tokens each. Attention is causal, so that shorter "
+    "sequences are starts of longer ones. Norms of states do not depend on the length "
+    "for any block; with residual and leapfrog blocks they grow with the depth. "
+    "Gradients in the first layer's tokens do grow with the length, in all of them; "
+    "least in leapfrog blocks. Cayley blocks keep the norm of every token, and no "
+    "more: their gradients grow with the length as those of plain ones do; their "
+    "feed-forward step, which turns a token by about the norm of a branch in radians "
+    "whatever the token's own norm, shrinks volumes, and with branches / L it folds "
+    "the sphere. Residual steps with branches / L and leapfrog steps have an inverse. "
+    "The map after its norm is nowhere a chart: the norm forgets a token's mean and, "
+    "nearly, its length."
 )

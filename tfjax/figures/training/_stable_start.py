@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...nn import (
-    AttentionMargins,
     Transformer,
     TransformerConfig,
     attention_margins,
@@ -18,7 +17,7 @@ from ...nn import (
 from .._report import Progress, Report, Row, above, below, quiet, reported
 from ._contraction import ball, descent, more_rows, pitchfork
 from ._reading import sequences
-from ._start_panels import Drawn, draw
+from ._start_panels import Drawn, Margins, draw
 
 
 KINDS = ("measured", "typical", "worst_case")
@@ -35,8 +34,8 @@ class _Start(NamedTuple):
     - `logits`: by what the logits were multiplied.
     """
 
-    read: AttentionMargins
-    other: AttentionMargins
+    read: Margins
+    other: Margins
     logits: np.ndarray
 
 
@@ -113,7 +112,7 @@ _margins = eqx.filter_jit(attention_margins)
 def _start(models: list[Transformer], standard: list[Transformer], texts: Any):
     def of(text):
         each = [_margins(model, text) for model in models]
-        return AttentionMargins(*(np.stack(a) for a in zip(*each, strict=True)))
+        return Margins(*(np.stack(a) for a in zip(*each, strict=True)))
 
     logits = []
     for model, other in zip(models, standard, strict=True):
@@ -151,8 +150,10 @@ def _met_rows(kind: str, margin: float, one: _Start) -> list[Row]:
             below(f"{start} largest margin over it, less 1", over.max(), _UNTIL),
         ]
     else:
-        claim = f"{start} largest distance of a margin from it, relative"
-        rows = [below(claim, np.abs(over).max(), 1e-12)]
+        claim = f"{start} smallest margin over it, less 1"
+        rows = [above(claim, over.min(), -1e-12)]
+        claim = f"{start} largest distance from it, of heads that were scaled"
+        rows.append(below(claim, np.abs(over[one.logits < 1]).max(), 1e-12))
         smallest = one.read.measured.min() / margin
         claim = f"{start} smallest measured one, over it"
         judged = above if kind == "worst_case" else below
@@ -166,8 +167,8 @@ def _met_rows(kind: str, margin: float, one: _Start) -> list[Row]:
 _ONE = "1 is where a query stops contracting"
 _NOTE = (
     "Models of the default configuration, with the alphabet of the text, their layers "
-    "in a loop; 128 characters, and 128 others on which nothing was scaled. A margin is "
-    "1 over the largest slope of a query whose keys stay; heads that have more than "
+    "in a loop; 128 characters, and 128 others on which nothing was scaled. A margin "
+    "is 1 over the largest slope of a query whose keys stay; heads that have more than "
     "what is asked for keep it. The typical margin is that of keys in all directions "
     "alike, which characters are not: early places see few of them and frequent ones "
     "return, so that a start of typical margin 2 has queries that expand, and a row "

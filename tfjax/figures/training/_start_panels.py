@@ -4,13 +4,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...nn import AttentionMargins
 from .._base import BLUE, GREY, INK, PALETTE, RED, Figure, new_figure, style
 from ._contraction import EXPONENTS, LAYERS, Descent
 
 
 _COLOURS = {"measured": PALETTE[0], "typical": PALETTE[1], "worst_case": PALETTE[2]}
 _NAMES = {"measured": "measured", "typical": "typical", "worst_case": "worst case"}
+
+
+class Margins(NamedTuple):
+    """Those of `tfjax.nn.attention_margins`, of shape (seeds, layers, heads)."""
+
+    worst_case: np.ndarray
+    typical: np.ndarray
+    measured: np.ndarray
 
 
 class Drawn(NamedTuple):
@@ -23,8 +30,8 @@ class Drawn(NamedTuple):
     - `rates`: of gradient descent.
     """
 
-    standard: AttentionMargins
-    starts: dict[tuple[str, float], AttentionMargins]
+    standard: Margins
+    starts: dict[tuple[str, float], Margins]
     fork: dict[str, np.ndarray]
     sizes: dict[str, np.ndarray]
     rates: Descent
@@ -75,18 +82,18 @@ def _asked(axes, found):
         axes.plot(x, each, "_", color=_COLOURS[kind], markersize=9, alpha=0.5)
         axes.plot([], [], "s", color=_COLOURS[kind], label=label)
     axes.set(xscale="log", yscale="log")
-    _plain_ticks(axes, asked)
+    _plain_ticks(axes.xaxis, asked)
     axes.set(xlabel="margin asked for", ylabel="margin measured on the text")
-    axes.set_title("three ways to ask: only one is neither too little nor too much")
+    axes.set_title("three ways to ask: too little, right, too much", color=INK)
     axes.legend(frameon=False, fontsize=8, loc="upper left")
 
 
-def _plain_ticks(axes, values):
+def _plain_ticks(axis, values):
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
-    axes.xaxis.set_major_locator(FixedLocator(list(values)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axis.set_major_locator(FixedLocator(list(values)))
+    axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _promised(axes, found):
@@ -104,11 +111,14 @@ def _promised(axes, found):
         lows.append(min(x.min(), y.min()))
         highs.append(max(x.max(), y.max()))
     ends = np.array([min(lows), max(highs)])
-    axes.plot(ends, ends, color=GREY, linewidth=1)
+    axes.plot(ends, ends, color=GREY, linewidth=1, label="were it met")
     axes.axhline(1, color=INK, linewidth=0.9)
     axes.set(xscale="log", yscale="log")
+    ticks = 2.0 ** np.arange(-2, 4)
+    _plain_ticks(axes.xaxis, ticks[(ticks >= ends[0]) & (ticks <= ends[1])])
+    _plain_ticks(axes.yaxis, ticks[(ticks >= ends[0]) & (ticks <= ends[1])])
     axes.set(xlabel="typical margin", ylabel="margin measured on the text")
-    axes.set_title("the typical margin is no bound (grey: if it were met)", color=INK)
+    axes.set_title("the typical margin is no bound", color=INK)
     axes.legend(frameon=False, fontsize=8)
 
 
@@ -129,7 +139,7 @@ def _ball(axes, found):
     axes.loglog(radius, found.sizes["bound"], "-", color=RED, label="bound")
     largest = found.sizes["largest |Df|"]
     axes.loglog(radius, largest, "o", color=BLUE, label="largest of random tokens")
-    _plain_ticks(axes, radius)
+    _plain_ticks(axes.xaxis, radius)
     axes.set(xlabel="radius of the ball", ylabel="|Df| of self-attention")
     axes.set_title("self-attention, where all tokens move", color=INK)
     axes.legend(frameon=False, fontsize=8)
@@ -143,7 +153,7 @@ def _rates(axes, found):
             LAYERS, found.rates.found[k], "o", color=PALETTE[k], label=f"{label}, "
             f"rate $2 L^{{{2 * exponent - 1:g}}}$",
         )  # fmt: skip
-    _plain_ticks(axes, LAYERS)
+    _plain_ticks(axes.xaxis, LAYERS)
     axes.set(xlabel="layers L", ylabel="largest stable rate")
     axes.set_title("descent on a product of residual layers", color=INK)
     axes.legend(frameon=False, fontsize=8)
