@@ -65,10 +65,10 @@ def test_a_run_from_a_file_to_a_sample(config, tmp_path, capsys):
     assert f"{summary['validation']['bits']:.4f}" in printed.out
     assert [r["step"] for r in read_log(out / "log.jsonl")] == list(range(1, 9))
 
-    words = ["sample", "--run", str(out), "--prompt", "abd", "--length", "20"]
+    words = ["sample", "--run", str(out), "--prompt", "acd", "--length", "20"]
     assert main([*words, "--seed", "3"]) == 0
     first = capsys.readouterr().out
-    assert first.startswith("abd")
+    assert first.startswith("acd")
     assert len(first) == 24
     assert main([*words, "--seed", "3"]) == 0
     assert capsys.readouterr().out == first
