@@ -38,7 +38,8 @@ def page(found: list[dict[str, Any]], link: str = "") -> str:
         "",
         "Figures and theorems of arXiv 2312.10794 and of what followed it, and of "
         "structure-preserving flows: Hamiltonian ones and Lie brackets; and "
-        "Transformers that are trained. Generated from the experiments' `summary.json`, by no hand.",
+        "Transformers that are trained. Generated from the experiments' "
+        "`summary.json`, by no hand.",
         "",
         f"{held} of {len(judged)} claims hold in {len(found)} experiments, which took "
         f"{seconds / 60:.1f} minutes; {len(rows) - len(judged)} more rows are "
