@@ -45,9 +45,10 @@ def stable_initialization(
     - `model`: a [`Transformer`][], of any norm but `"ngpt"`.
     - `inputs`: what the model takes; a few sequences of the data.
     - `margin`: positive: 1 is where a query stops contracting, 2 halves what it moves.
-    - `kind`: which margin. `"measured"` holds on these tokens; `"worst_case"` on all
-      that are not longer than these, nor in longer sequences; `"typical"` is a rule of
-      thumb, and promises neither.
+    - `kind`: which margin. `"measured"` holds on these tokens and on no others, which
+      may have half of it; `"worst_case"` on all tokens that are not longer than these,
+      in sequences that are not longer; `"typical"` is a rule of thumb, and promises
+      neither.
 
     **Returns:** the model with other queries and keys: margins that were below `margin`
     equal it within rounding (`"measured"`: are above it by less than a thousandth,

@@ -71,7 +71,7 @@ def _by_length(axes, found):
         )  # fmt: skip
     _plain_ticks(axes, found.lengths)
     axes.set(xlabel="tokens", ylabel="first layer's gradient over the last one's")
-    axes.set_title("gradients grow with the length, in all blocks", color=INK)
+    axes.set_title("gradients grow with the length, in leapfrog least", color=INK)
     top = max(one.gradients.max() for one in found.passages.values())
     axes.set_ylim(1, 4 * top)
     axes.legend(frameon=False, fontsize=8, ncols=2, handlelength=3)
