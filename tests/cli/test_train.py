@@ -96,6 +96,46 @@ def test_a_run_from_a_file_to_a_sample(config, tmp_path, capsys):
     assert "`--resume` must be given alone" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "change",
+    ["data.path=/nope", "model.context=100000", "training.batch=2000000000"],
+)
+def test_force_keeps_the_old_run_where_the_new_one_cannot_be(
+    change, config, tmp_path, capsys
+):
+    out = tmp_path / "run"
+    out.mkdir()
+    for name in ("checkpoint.npz", "log.jsonl", "mine.txt"):
+        (out / name).write_text("old")
+    words = ["train", "--config", str(config), "--out", str(out), "--force"]
+    assert main([*words, "--set", change]) == 2
+    printed = capsys.readouterr()
+    assert "Replacing" not in printed.out
+    assert printed.err.count("\n") == 1
+    assert {file.name for file in out.iterdir()} == {
+        "checkpoint.npz", "log.jsonl", "mine.txt",
+    }  # fmt: skip
+
+
+def test_a_run_that_diverges_ends_with_a_summary(config, tmp_path, capsys):
+    out = tmp_path / "run"
+    words = ["train", "--config", str(config), "--out", str(out), "--quick"]
+    wild = ["--set", "optimizer.learning_rate=1e4", "--set", "optimizer.clip=0"]
+    assert main([*words, *wild]) == 1
+    assert "The run diverged: its validation is not finite" in capsys.readouterr().err
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["validation"]["perplexity"] is None
+
+
+def test_a_run_in_double_precision_is_sampled(config, tmp_path, capsys):
+    out = tmp_path / "run"
+    words = ["train", "--config", str(config), "--out", str(out), "--quick"]
+    assert main([*words, "--set", "training.precision=float64"]) == 0
+    capsys.readouterr()
+    assert main(["sample", "--run", str(out), "--prompt", "a", "--length", "5"]) == 0
+    assert len(capsys.readouterr().out) == 7
+
+
 @pytest.mark.slow
 def test_ctrl_c_at_any_moment_and_going_on_comes_to_the_same_result(config, tmp_path):
     def command(out, *words):
@@ -177,6 +217,26 @@ def test_a_classifier_is_trained_and_has_nothing_to_say(tmp_path, capsys):
         (
             ["--config", "digits", "--set", "model.context=7"],
             "`model.context` must be at least 8, the length of the sequences",
+        ),
+        (
+            ["--config", "digits", "--set", "training.batch=3000000000"],
+            "`training.batch` must be at most 2147483647, but was 3e+09.",
+        ),
+        (
+            ["--config", "digits", "--set", "model.layers=1000000"],
+            "`model.layers` must be at most 100000, but was 1e+06.",
+        ),
+        (
+            ["--config", "digits", "--set", "model.head_dim=1000000"],
+            "`model` must be small enough to train in",
+        ),
+        (
+            ["--config", "digits", "--set", "optimizer.learning_rate=inf"],
+            "`optimizer.learning_rate` must be a finite number, but was inf.",
+        ),
+        (
+            ["--config", "digits", "--set", f"optimizer.clip={10**400}"],
+            "`optimizer.clip` must be a finite number, but was inf.",
         ),
         (["--resume"], "There is no run in run to go on with: no checkpoint.npz is th"),
     ],

@@ -121,3 +121,45 @@ def test_what_cannot_be_kept_is_named(tmp_path):
     with pytest.raises(ValueError, match="`metadata` must be what JSON can hold"):
         save_checkpoint(file, tree(), metadata={"model": object()})
     assert not file.exists()
+
+
+def test_any_flipped_bit_is_told_by_file(tmp_path):
+    file = tmp_path / "state.npz"
+    save_checkpoint(file, tree(), metadata={"step": 1})
+    content = file.read_bytes()
+    rng = np.random.default_rng(0)
+    told = []
+    for bit in rng.choice(8 * len(content), 400, replace=False):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << (bit % 8)
+        file.write_bytes(damaged)
+        try:
+            found, metadata = load_checkpoint(file, tree(0.0))
+        except ValueError as error:
+            told.append(str(error))
+        else:  # a bit that carries nothing, such as a date
+            assert same(found, tree())
+            assert metadata == {"step": 1}
+    assert len(told) > 200
+    assert all(str(file) in text and "allow_pickle" not in text for text in told)
+
+
+def test_leaves_in_one_anothers_place_are_told(tmp_path):
+    file = tmp_path / "state.npz"
+    save_checkpoint(file, {"a": jnp.arange(3), "b": jnp.arange(3) + 1})
+    with np.load(file) as archive:
+        arrays = dict(archive)
+    arrays["['a']"], arrays["['b']"] = arrays["['b']"], arrays["['a']"]
+    np.savez(file, **arrays)
+    with pytest.raises(ValueError, match=r"leaf `\['a'\]` has another checksum"):
+        load_checkpoint(file, {"a": jnp.arange(3), "b": jnp.arange(3)})
+
+
+@pytest.mark.parametrize("header", ["[]", "{}", '{"format": 2}', "5", "rubbish"])
+def test_a_header_of_another_kind_is_told(tmp_path, header):
+    file = tmp_path / "state.npz"
+    np.savez(file, __header__=np.frombuffer(header.encode(), np.uint8))
+    with pytest.raises(
+        ValueError, match=r"state.npz is no whole checkpoint: leaf `__h"
+    ):
+        load_checkpoint(file, tree())

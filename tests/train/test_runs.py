@@ -243,8 +243,32 @@ def test_another_text_or_configuration_is_not_gone_on_with(plays, tmp_path):
     ):
         train_run(config(plays, steps=2, batch=8), tmp_path / "run", resume=True)
     (plays / "a.txt").write_text((plays / "a.txt").read_text().swapcase())
-    with pytest.raises(ValueError, match="checkpoint.npz"):
+    with pytest.raises(ValueError, match="npz: `data.alphabet` must be"):
         train_run(config(plays, steps=2), tmp_path / "run", resume=True)
+
+
+def test_a_default_may_be_spelt_out(plays):
+    values = config(plays).to_dict()
+    assert RunConfig.from_dict(values) == config(plays)
+    assert values["model"]["scan"] is False
+    short = {"data": values["data"], "model": {"layers": 2}}
+    spelt = {"data": values["data"], "model": {"layers": 2, "scan": False}}
+    assert RunConfig.from_dict(short).to_dict() == RunConfig.from_dict(spelt).to_dict()
+    digits = RunConfig.from_dict({"data": {"name": "digits"}})
+    assert make_task(digits).model.context == 8
+
+
+def test_a_run_goes_on_without_its_log_and_tidies_up(plays, tmp_path):
+    out = tmp_path / "run"
+    train_run(config(plays, steps=2), out)
+    (out / "log.jsonl").unlink()
+    left = out / ".checkpoint.npz.999999999"
+    left.write_text("of a process that was killed")
+    again = train_run(config(plays, steps=2), out, resume=True)
+    assert int(again.state.step) == 2
+    assert (out / "log.jsonl").read_text() == ""
+    train_run(config(plays, steps=2), tmp_path / "other")
+    assert not [f for f in (tmp_path / "other").iterdir() if f.name[0] == "."]
 
 
 def test_data_that_do_not_fit_are_told_before_any_work(plays, tmp_path):
@@ -252,6 +276,10 @@ def test_data_that_do_not_fit_are_told_before_any_work(plays, tmp_path):
     short.write_text("ab" * 8)
     with pytest.raises(ValueError, match="`model.context` must be shorter than the 14"):
         train_run(config(short), tmp_path / "run")
+    values = config(plays).to_dict()
+    values["model"]["causal"] = False
+    with pytest.raises(ValueError, match="`model.causal` must be true, or left out"):
+        make_task(RunConfig.from_dict(values))
     values = {"data": {"name": "digits"}, "model": {"context": 4}}
     with pytest.raises(ValueError, match="`model.context` must be at least 8, the len"):
         make_task(RunConfig.from_dict(values))

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import sys
 import time
 import tomllib
@@ -95,13 +96,16 @@ def train(config: RunConfig, arguments: argparse.Namespace) -> int:
     with jax.enable_x64(config.training.precision == "float64"):
         try:
             _bring(config)
-            if not arguments.resume:
-                _make_room(out)
-            result = train_run(config, out, resume=arguments.resume, progress=True)
+            ready = None if arguments.resume else lambda: _make_room(out)
+            result = train_run(
+                config, out, resume=arguments.resume, progress=True, ready=ready
+            )
         except FileNotFoundError as error:
             raise InputError(str(error)) from error
         except (ValueError, ImportError) as error:
             raise InputError(str(error)) from error
+        except (MemoryError, OverflowError) as error:
+            raise InputError(f"The run does not fit into memory: {error}.") from error
         except RuntimeError as error:
             raise FailedRun(str(error)) from error
         except OSError as error:
@@ -151,13 +155,17 @@ def _finish(config: RunConfig, result: RunResult, out: Path, seconds: float) -> 
         "steps": int(result.state.step),
         "skipped": int(result.state.skipped),
         "metric": task.metric,
-        "validation": found,
+        # JSON knows no infinity: the perplexity of a run that diverged.
+        "validation": {k: v if math.isfinite(v) else None for k, v in found.items()},
         "baselines": baselines,
         f"{task.unit}_per_second": round(rates[-1]) if rates else None,
         "seconds": round(seconds, 1),
     }
     write_json(out / "summary.json", summary)
     print(f"{out}: {', '.join(f for f in FILES if (out / f).exists())}")
+    if not all(map(math.isfinite, found.values())):
+        text = "The run diverged: its validation is not finite. A lower "
+        raise FailedRun(text + "`optimizer.learning_rate` may help.")
 
 
 def _export(path: Path, model: Any, config: RunConfig) -> None:
@@ -212,7 +220,7 @@ def _change(values: dict[str, Any], word: str) -> None:
         raise must("--set", "be KEY=VALUE, such as training.steps=500", repr(word))
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         value = text
     *sections, key = path.strip().split(".")
     place = values

@@ -32,13 +32,13 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--length",
-        type=integer("--length", 1),
+        type=integer("--length", 1, 1_000_000),
         default=500,
         help="characters to write (default: 500)",
     )
     parser.add_argument(
         "--temperature",
-        type=number("--temperature", "be at least 0", lambda value: value >= 0),
+        type=number("--temperature", "lie in [0, 1000]", lambda t: 0 <= t <= 1000),
         default=0.8,
         help="above 1 more surprising, below 1 less, 0 the likeliest (default: 0.8)",
     )
@@ -56,14 +56,19 @@ def run(arguments: argparse.Namespace) -> int:
     import jax
     import jax.numpy as jnp
 
-    from ..train import load_run, sample
+    from ..train import load_run, read_metadata, sample
     from ._errors import InputError, must
 
     directory = arguments.directory
     try:
-        found = load_run(directory)
+        config = read_metadata(directory / "checkpoint.npz").get("config") or {}
+        double = config.get("training", {}).get("precision") == "float64"
+        with jax.enable_x64(double):
+            found = load_run(directory)
     except (FileNotFoundError, ValueError) as error:
         raise InputError(str(error)) from error
+    except AttributeError as error:
+        raise must("--run", "hold a run of `tfjax train`", directory) from error
     if found.alphabet is None:
         raise must("--run", "be of a language model", f"{directory}, a classifier's")
     if not arguments.prompt:
@@ -73,13 +78,14 @@ def run(arguments: argparse.Namespace) -> int:
     if unknown:
         rule = "have characters that the model knows"
         raise must("--prompt", rule, f"given {', '.join(map(repr, unknown))}")
-    drawn = sample(
-        found.model,
-        jnp.array([places[c] for c in arguments.prompt]),
-        arguments.length,
-        key=jax.random.key(arguments.seed),
-        temperature=arguments.temperature,
-        top_k=arguments.top_k,
-    )
+    with jax.enable_x64(double):
+        drawn = sample(
+            found.model,
+            jnp.array([places[c] for c in arguments.prompt]),
+            arguments.length,
+            key=jax.random.key(arguments.seed),
+            temperature=arguments.temperature,
+            top_k=arguments.top_k,
+        )
     print(arguments.prompt + "".join(found.alphabet[k] for k in drawn.tolist()))
     return 0

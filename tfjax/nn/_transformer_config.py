@@ -11,6 +11,7 @@ from .._core import must
 
 NORMS = ("pre", "post", "peri", "ngpt")
 BLOCKS = ("residual", "leapfrog", "cayley")
+_MOST_LAYERS = 100_000
 POSITIONS = ("rotary", "learned", "none")
 
 
@@ -147,3 +148,6 @@ class TransformerConfig:
 def _check_count(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise must(name, "be an integer of at least 1", repr(value))
+    most = _MOST_LAYERS if name == "layers" else 2**31 - 1
+    if value > most:
+        raise must(name, f"be at most {most}", f"{float(min(value, 10**300)):.3g}")

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from .._core import must
 from ._atomic import replaced
 
 
-FORMAT = 1
+FORMAT = 2
 _HEADER = "__header__"
 
 
@@ -25,7 +26,7 @@ def save_checkpoint(
 
     The file is replaced in one step when the new one is complete and on disk: whoever
     is interrupted, by a full disk too, still has the old one. It is an archive of numpy
-    arrays (npz), whose checksums tell a damaged one.
+    arrays (npz), and a checksum of each leaf tells a damaged one.
 
     **Arguments:**
 
@@ -52,10 +53,11 @@ def save_checkpoint(
     for name, leaf in _leaves(tree):
         arrays[name], kinds[name] = _stored(name, leaf)
     try:
-        header = {"format": FORMAT, "kinds": kinds, "metadata": metadata or {}}
-        text = json.dumps(header, allow_nan=False)
+        sums = {name: _sum(name, kinds[name], array) for name, array in arrays.items()}
+        header = {"format": FORMAT, "kinds": kinds, "sums": sums}
+        text = json.dumps(header | {"metadata": metadata or {}}, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise must("metadata", f"be what JSON can hold ({error})", metadata) from error
+        raise must("metadata", "be what JSON can hold", f"not: {error}") from error
     arrays[_HEADER] = np.frombuffer(text.encode(), np.uint8)
     with replaced(path) as file:
         np.savez(file, **arrays)
@@ -143,20 +145,38 @@ def _restored(array: np.ndarray, kind: str) -> Any:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if not path.is_file():
         raise FileNotFoundError(f"There is no checkpoint {path}.")
+    if not zipfile.is_zipfile(path):
+        raise _damaged(path, "it is no archive, or not all of one")
+    name, arrays = _HEADER, {}
     try:
         # numpy leaves a file open that it cannot read.
         with path.open("rb") as source, np.load(source) as file:
-            arrays = {}
-            for name in file.files:
-                arrays[name] = file[name]  # checksums are compared here
-        header = json.loads(arrays.pop(_HEADER).tobytes())
-        if header["format"] != FORMAT:
-            raise must(str(path), f"have format {FORMAT}", header["format"])
-        if set(header["kinds"]) != set(arrays):
-            raise KeyError("an array")
-    except (OSError, zipfile.BadZipFile, EOFError, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is no whole checkpoint: {error}.") from error
+            header = json.loads(file[_HEADER].tobytes())
+            if header["format"] != FORMAT:
+                raise must(str(path), f"have format {FORMAT}", header["format"])
+            for name, kind in header["kinds"].items():
+                arrays[name] = file[name]
+                if header["sums"][name] != _sum(name, kind, arrays[name]):
+                    raise _damaged(path, f"leaf `{name}` has another checksum")
+            if not isinstance(header["metadata"], dict):
+                raise TypeError("metadata")
+    except ValueError as error:
+        if str(path) in str(error):
+            raise
+        raise _damaged(path, f"leaf `{name}` cannot be read") from error
+    except Exception as error:  # numpy and zipfile raise many kinds on damaged bytes
+        raise _damaged(path, f"leaf `{name}` cannot be read") from error
     return header, arrays
+
+
+def _sum(name: str, kind: str, array: np.ndarray) -> int:
+    """A checksum that ties the bytes of a leaf to its name, kind and shape."""
+    words = f"{name} {kind} {array.dtype.name} {array.shape}".encode()
+    return zlib.crc32(np.ascontiguousarray(array).tobytes(), zlib.crc32(words))
+
+
+def _damaged(path: Path, reason: str) -> ValueError:
+    return ValueError(f"{path} is no whole checkpoint: {reason}.")
 
 
 def leaf_error(path: Path, name: str, rule: str, got: str) -> ValueError:

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._core import must
 from ._atomic import replaced
-from ._checkpoint import load_checkpoint, save_checkpoint
+from ._checkpoint import load_checkpoint, read_metadata, save_checkpoint
 from ._step import TrainState
 
 
@@ -37,9 +37,11 @@ class RunFiles:
             return state, []
         file, log = self.directory / CHECKPOINT, self.directory / LOG
         if resume:
-            state, metadata = load_checkpoint(file, state)
-            check_same(str(file), metadata, self.metadata)
-            records = [r for r in read_log(log) if r["step"] <= int(state.step)]
+            # Data and sizes first: a leaf of another shape would say less.
+            check_same(str(file), read_metadata(file), self.metadata)
+            state, _ = load_checkpoint(file, state)
+            before = read_log(log) if log.exists() else []
+            records = [r for r in before if r["step"] <= int(state.step)]
             _write_whole(log, records)
             self.saved = int(state.step)
             return state, records
@@ -48,10 +50,15 @@ class RunFiles:
                 rule = "hold no run (or be given with `resume=True`, to go on with it)"
                 raise must("directory", rule, f"{self.directory} with {taken.name}")
         self.directory.mkdir(parents=True, exist_ok=True)
-        # Twice: later checkpoints need room for the new one beside the old one.
-        for _ in range(2):
-            save_checkpoint(file, state, metadata=self.metadata)
-        _write_whole(log, [])
+        try:
+            _write_whole(log, [])
+            # Twice: later checkpoints need room for the new one beside the old one.
+            for _ in range(2):
+                save_checkpoint(file, state, metadata=self.metadata)
+        except OSError:
+            for written in (file, log):
+                written.unlink(missing_ok=True)
+            raise
         self.saved = int(state.step)
         return state, []
 
@@ -130,7 +137,8 @@ def read_log(path: str | Path) -> list[Record]:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no log {path}.")
-    records, lines = [], path.read_text(encoding="utf-8").split("\n")
+    text = path.read_text(encoding="utf-8", errors="replace")
+    records, lines = [], text.split("\n")
     for number, line in enumerate(lines[:-1], start=1):
         try:
             record = json.loads(line)
@@ -150,8 +158,10 @@ def check_same(file: str, found: Any, wanted: Any, where: str = "") -> None:
             check_same(file, found.get(key), wanted.get(key), path)
     elif found != wanted:
         name = where or "metadata"
-        got, need = (text if len(text := repr(v)) < 80 else "another one"
-                     for v in (found, wanted))  # fmt: skip
+        words = [repr(found), repr(wanted)]
+        if max(map(len, words)) > 80:
+            words = ["another", "that of the data and settings at hand"]
+        got, need = words
         raise ValueError(f"{file}: `{name}` must be {need}, but was {got}.")
 
 

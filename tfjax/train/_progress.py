@@ -49,7 +49,7 @@ class Meter:
             self._begin = time.perf_counter()
         if self._silent:
             return
-        rate = f"{self.rate():.0f} {self._unit}/s"
+        rate = f"{self.rate():.0f} {self._unit}/s" if self.rate() else "compiled"
         if self._bar is not None:
             self._bar.set_postfix_str(f"loss {loss:.4f}, {rate}", refresh=False)
             self._bar.update()

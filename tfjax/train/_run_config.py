@@ -57,6 +57,8 @@ class DataConfig:
             if given is not (self.name == owner):
                 rule = f"be given for data.name = {owner!r}, and for no other"
                 raise must(f"data.{key}", rule, repr(getattr(self, key)))
+        if self.path == "":
+            raise must("data.path", "name a file or a folder", "empty")
         if not 0 < self.validation < 1:
             raise must("data.validation", "lie between 0 and 1", self.validation)
 
@@ -83,7 +85,7 @@ class DepthConfig:
         one_of("depth.kind", self.kind, ("discrete", "continuous"))
         one_of("depth.weights", self.weights, WEIGHTS)
         one_of("depth.solver", self.solver, tuple(SOLVERS))
-        at_least_one("depth.steps", self.steps)
+        at_least_one("depth.steps", self.steps, 10_000)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,6 +211,11 @@ class RunConfig:
         check_keys("model.", self.model, [k for k in known if k not in _FROM_DATA])
         # Any data will do for a first look at the sizes.
         sizes = self.transformer(vocabulary=2)
+        # With every key, so that a default and its being spelt out are the same.
+        full = {k: v for k, v in sizes.to_dict().items() if k not in _FROM_DATA}
+        if "context" not in self.model:  # that of examples follows from the data
+            del full["context"]
+        object.__setattr__(self, "model", full)
         if self.depth.kind == "continuous":
             with prefixed("model"):
                 check_flow(sizes)
@@ -221,6 +228,8 @@ class RunConfig:
                 warmup=optimizer.warmup,
                 final=optimizer.final,
             )
+        if optimizer.tuned_at > 2**31 - 1:
+            raise must("optimizer.tuned_at", "be a number of layers", "larger")
         for key in ("weight_decay", "clip", "tuned_at"):
             if getattr(optimizer, key) < 0:
                 rule = "be at least 0"
@@ -257,6 +266,8 @@ class RunConfig:
             return cls.from_dict(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
             raise ValueError(f"The configuration is no TOML: {error}.") from error
+        except RecursionError as error:
+            raise ValueError("The configuration is nested too deeply.") from error
 
 
 def read_config(name: str | Path) -> RunConfig:
@@ -283,7 +294,7 @@ def read_config(name: str | Path) -> RunConfig:
         text = ready.read_text(encoding="utf-8")
     elif path.is_file():
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: must be UTF-8, but {error}.") from error
     else:

@@ -1,5 +1,7 @@
 """A run as a directory: from a configuration to a trained model, and back."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -61,6 +63,7 @@ def train_run(
     *,
     resume: bool = False,
     progress: bool = False,
+    ready: Callable[[], None] | None = None,
 ) -> RunResult:
     """Trains as a configuration says, in a directory from which it can go on.
 
@@ -71,6 +74,8 @@ def train_run(
     - `resume`: go on from its checkpoint; the configuration and the data must be those
       that it began with.
     - `progress`: show loss, throughput and the time left on stderr.
+    - `ready`: is called when data and sizes were found to fit, before anything is
+      written.
 
     **Returns:** a [`RunResult`][].
 
@@ -93,6 +98,9 @@ def train_run(
         rule = "be at most 'float32' where jax_enable_x64 is off"
         raise must("training.precision", rule, "'float64'")
     task = make_task(config)
+    _check_sizes(config, task)
+    if ready is not None:
+        ready()
     half = training.precision == "bfloat16"
     trained = fit(
         _begun(config, task),
@@ -174,6 +182,24 @@ def parameter_count(model: Any) -> int:
     """
     arrays = eqx.filter(model, eqx.is_inexact_array)
     return sum(leaf.size for leaf in jax.tree.leaves(arrays))
+
+
+def _check_sizes(config: RunConfig, task: Task) -> None:
+    """Whether the model fits into memory, and a batch into the model."""
+    sizes = task.model
+    matrices = sizes.layers * (4 + 2 * sizes.mlp_ratio) * sizes.width**2
+    have = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # Parameters, their gradient, and AdamW's two means, of 4 bytes at least.
+    if 16 * matrices > have:
+        rule = f"be small enough to train in {have / 2**30:.0f} GiB of memory"
+        raise must("model", rule, f"of {float(matrices):.3g} parameters")
+    sequence = task.per_step if task.unit == "tokens" else config.training.batch
+    if 4 * sequence > have:
+        rule = f"fit into {have / 2**30:.0f} GiB of memory"
+        raise must("training.batch", rule, config.training.batch)
+    batch = jax.tree.map(jnp.asarray, task.batches(0))
+    like = eqx.filter_eval_shape(lambda: _fresh(config, sizes))
+    eqx.filter_eval_shape(task.loss, like, batch, _keys(config)[1])
 
 
 def _metadata(config: RunConfig, task: Task) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -40,13 +41,23 @@ def _value(name: str, hint: Any, value: Any) -> Any:
             raise must(name, "be a list", repr(value))
         return tuple(_value(name, hint.__args__[0], entry) for entry in value)
     if hint is float and type(value) in (int, float):
-        return float(value)
+        return _finite(name, value)
     if isinstance(hint, type) and type(value) is hint:
         return value
     words = {float: "a number", int: "an integer", str: "a text", bool: "true or false"}
     if hint not in words and isinstance(value, Mapping):
         return dict(value)
     raise must(name, f"be {words.get(hint, 'a section')}", repr(value))
+
+
+def _finite(name: str, value: int | float) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise must(name, "be a finite number", f"{number}")
+    return number
 
 
 def check_keys(prefix: str, values: Mapping[str, Any], known: list[str]) -> None:
@@ -65,10 +76,12 @@ def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
         raise must(name, f"be one of {', '.join(map(repr, known))}", repr(value))
 
 
-def at_least_one(name: str, value: int) -> None:
-    """Raises for a count below 1."""
+def at_least_one(name: str, value: int, most: int = 2**31 - 1) -> None:
+    """Raises for a count below 1, or beyond what counters of 32 bits can hold."""
     if value < 1:
         raise must(name, "be at least 1", value)
+    if value > most:
+        raise must(name, f"be at most {most}", f"{float(min(value, 10**300)):.3g}")
 
 
 @contextlib.contextmanager

@@ -76,7 +76,8 @@ def make_step(
     - `loss`: a function `(model, batch, key) -> scalar`.
     - `optimizer`: of optax, schedules included.
     - `accumulate`: the batch's leading axes are cut into so many parts, whose gradients
-      are averaged: less memory, the same step. On CPU it is faster, too, where the
+      are averaged: less memory, the same step (but for dropout, which every part draws
+      anew). On CPU it is faster, too, where the
       memory of a whole batch is beyond the processor's cache.
     - `clip`: the largest norm of a gradient; longer ones are shortened to it.
     - `dtype`: what the loss is computed in, such as bfloat16; parameters and the

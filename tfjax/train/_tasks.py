@@ -8,6 +8,7 @@ import numpy as np
 
 from .._core import must
 from ..nn import TransformerConfig
+from ..nn._extra import extra
 from ._evaluate import evaluate_examples, evaluate_text
 from ._examples import Examples, load_digits, load_ucr
 from ._losses import classification_loss, language_loss
@@ -90,9 +91,15 @@ def _language(config: RunConfig, data: Text) -> Task:
     model = config.transformer(vocabulary=len(data.alphabet))
     context, batch = model.context, config.training.batch
     room = len(data.train) - context
-    if room < 1 or len(data.validation) < 2:
+    if room < 1:
         rule = f"be shorter than the {len(data.train)} tokens of training data"
         raise must("model.context", rule, context)
+    if len(data.validation) < 2:
+        got = f"{config.data.validation}, which leaves {len(data.validation)}"
+        raise must("data.validation", "hold out at least 2 tokens", got)
+    if not model.sees_earlier_only:
+        rule = "be true, or left out, for a text: the next token is to be guessed"
+        raise must("model.causal", rule, "false")
     tokens = data.train.astype(np.int32)
 
     def batches(step: int) -> np.ndarray:
@@ -120,7 +127,10 @@ def _language(config: RunConfig, data: Text) -> Task:
         batch * context,
         "tokens",
         "bits",
-        {"alphabet": data.alphabet, "data": _digest(data.train, data.validation)},
+        {
+            "alphabet": data.alphabet,
+            "fingerprint": _digest(data.train, data.validation),
+        },
     )
 
 
@@ -133,6 +143,10 @@ def _classes(config: RunConfig, data: Examples) -> Task:
         rule = f"be at most {count}, the number of examples"
         raise must("training.batch", rule, config.training.batch)
     sizes = {"features": features, "classes": len(data.classes)}
+    if "context" not in config.model:
+        sizes["context"] = length
+    if config.training.baselines:
+        extra("sklearn", "tfjax train", "data")  # before the training, not after it
     batch, labels = config.training.batch, data.train_labels.astype(np.int32)
 
     def batches(step: int) -> tuple[np.ndarray, np.ndarray]:
@@ -161,7 +175,7 @@ def _classes(config: RunConfig, data: Examples) -> Task:
         "accuracy",
         {
             "classes": list(data.classes),
-            "data": _digest(data.train_inputs, data.validation_inputs),
+            "fingerprint": _digest(data.train_inputs, data.validation_inputs),
         },
     )
 
