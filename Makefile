@@ -47,6 +47,7 @@ test: $(VENV)/.ready-$(VERSION)-test
 
 reproduction: $(VENV)/.ready-$(VERSION)-test
 	$(BIN)/tfjax fetch-weights --all
+	$(BIN)/tfjax fetch-data --all
 	$(BIN)/tfjax reproduce --all --out docs/reproduction --force
 	$(BIN)/python docs/make_reproduction.py
 

@@ -113,16 +113,23 @@ def test_a_damaged_summary_is_named(tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("experiments")
-def test_missing_weights_end_the_command_before_the_first_experiment(
-    tmp_path, monkeypatch, capsys
+@pytest.mark.parametrize(
+    ("needs", "command"),
+    [
+        ({"weights": ("albert",)}, "fetch-weights albert"),
+        ({"data": ("shakespeare",)}, "fetch-data shakespeare"),
+    ],
+)
+def test_what_is_missing_ends_the_command_before_the_first_experiment(
+    needs, command, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("TFJAX_CACHE", str(tmp_path / "cache"))
-    needy = Experiment("_x", "what needs weights in one line", weights=("albert",))
+    needy = Experiment("_x", "what needs more than others in one line", **needs)
     monkeypatch.setitem(registry.EXPERIMENTS, "needy", needy)
     assert main(["reproduce", "holds", "needy", "--out", str(tmp_path / "out")]) == 1
     captured = capsys.readouterr()
     assert "needy could not be run: " in captured.err
-    assert "(run `tfjax fetch-weights albert`)" in captured.err
+    assert f"(run `tfjax {command}`)" in captured.err
     assert "the answer" not in captured.out
 
 

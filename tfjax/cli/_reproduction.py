@@ -11,6 +11,7 @@ import numpy as np
 from ..figures import save_figure
 from ..figures.experiments import EXPERIMENTS, Report, Row, load
 from ..nn import find_weights
+from ..train import find_data
 from ._errors import FailedRun
 from ._output import killable, write_json, writing
 from ._page import PAGE, page, summaries
@@ -24,7 +25,7 @@ def reproduce(names: list[str], arguments: argparse.Namespace) -> int:
     Each is written when it is done, so an interruption leaves the earlier ones whole,
     and one that breaks does not stop the others.
     """
-    _check_weights(names)
+    _check_needs(names, quick=arguments.quick)
     begin = time.perf_counter()
     wrong: list[str] = []
     with jax.enable_x64(True):
@@ -58,14 +59,17 @@ def reproduce(names: list[str], arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_weights(names: list[str]) -> None:
-    """Missing weights end the command before the first experiment, not after hours."""
+def _check_needs(names: list[str], *, quick: bool) -> None:
+    """What is missing ends the command before the first experiment, not after hours."""
     for name in names:
-        for weights in EXPERIMENTS[name].weights:
-            try:
+        needs = EXPERIMENTS[name]
+        try:
+            for weights in needs.weights:
                 find_weights(weights)
-            except FileNotFoundError as error:
-                raise FailedRun(f"{name} could not be run: {error}") from error
+            for data in () if quick else needs.data:
+                find_data(data)
+        except FileNotFoundError as error:
+            raise FailedRun(f"{name} could not be run: {error}") from error
 
 
 def _run(name: str, arguments: argparse.Namespace) -> tuple[Report, float]:

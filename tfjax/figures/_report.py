@@ -11,15 +11,17 @@ from ._base import Figure
 
 
 class Experiment(NamedTuple):
-    """Where an experiment is found, what it shows in a line, which weights it needs.
+    """Where an experiment is found, what it shows in a line, and what it needs.
 
     `module` is relative to `tfjax.figures`; the function in it has the experiment's
-    name, with underscores.
+    name, with underscores. `weights` have to be fetched for it, and `data`, but for
+    its quick form.
     """
 
     module: str
     title: str
     weights: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
 
 
 class Row(NamedTuple):

@@ -3,16 +3,21 @@
 from .._report import Experiment
 
 
+_PLAYS = ("shakespeare",)
 EXPERIMENTS: dict[str, Experiment] = {
     "stable-start": Experiment(
         "training._stable_start",
         "heads of a new Transformer contract as was asked for, on text",
+        data=_PLAYS,
     ),
     "continuous-depth": Experiment(
-        "training._continuous", "depth as time: trained layers, and trained flows"
+        "training._continuous",
+        "depth as time: trained layers, and trained flows",
+        data=_PLAYS,
     ),
     "long-sequences": Experiment(
         "training._long_sequences",
         "blocks that keep a structure, and plain ones, on long sequences",
+        data=_PLAYS,
     ),
 }
