@@ -14,6 +14,8 @@ from tfjax.cli import main
 from tfjax.train import load_run, read_log
 
 
+# Models of runs are in float32, whatever the default: once is enough.
+pytestmark = pytest.mark.slow
 CONFIG = """
 [data]
 name = "text"
@@ -136,7 +138,6 @@ def test_a_run_in_double_precision_is_sampled(config, tmp_path, capsys):
     assert len(capsys.readouterr().out) == 7
 
 
-@pytest.mark.slow
 def test_ctrl_c_at_any_moment_and_going_on_comes_to_the_same_result(config, tmp_path):
     def command(out, *words):
         return [sys.executable, "-m", "tfjax.cli", "train", *words, "--out", str(out)]

@@ -177,6 +177,7 @@ def test_margins_have_a_gradient_that_the_difference_confirms():
 # --- Initialisation -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("choice", "kind"),
     [(choice, "measured") for choice in CHOICES]

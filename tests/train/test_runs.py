@@ -31,6 +31,8 @@ from tfjax.train import (
 )
 
 
+# Models of runs are in float32, whatever the default: once is enough.
+pytestmark = pytest.mark.slow
 MODEL = {"context": 16, "layers": 1, "heads": 2, "head_dim": 8}
 # Not tied: an untrained model that is tied repeats its last token.
 CONFIG = TransformerConfig(vocabulary=7, tied=False, **MODEL)
