@@ -11,7 +11,16 @@ from tfjax.cli import main
 
 
 @pytest.mark.parametrize(
-    "command", [[], ["doctor"], ["fetch-weights"], ["fetch-data"], ["simulate"]]
+    "command",
+    [
+        [],
+        ["doctor"],
+        ["fetch-weights"],
+        ["fetch-data"],
+        ["simulate"],
+        ["train"],
+        ["sample"],
+    ],
 )
 def test_help(command, capsys):
     assert main([*command, "--help"]) == 0

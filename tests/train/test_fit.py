@@ -194,6 +194,24 @@ def test_a_disk_that_is_full_at_the_beginning_costs_no_work(tmp_path, monkeypatc
     assert not list((tmp_path / "run").iterdir())
 
 
+def test_an_interruption_of_the_first_checkpoint_leaves_no_half_of_a_run(
+    tmp_path, monkeypatch
+):
+    real, saves = np.savez, []
+
+    def savez(file, **given):
+        saves.append(1)
+        if len(saves) == 2:
+            raise KeyboardInterrupt
+        real(file, **given)
+
+    monkeypatch.setattr(np, "savez", savez)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path)
+    assert not list(tmp_path.iterdir())
+    run(tmp_path, steps=1)
+
+
 def test_a_disk_that_fills_up_is_waited_for(tmp_path, monkeypatch, capsys, whole):
     real, saves = np.savez, []
 

@@ -55,7 +55,7 @@ class RunFiles:
             # Twice: later checkpoints need room for the new one beside the old one.
             for _ in range(2):
                 save_checkpoint(file, state, metadata=self.metadata)
-        except OSError:
+        except BaseException:  # an interruption too leaves no half of a run
             for written in (file, log):
                 written.unlink(missing_ok=True)
             raise
