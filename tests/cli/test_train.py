@@ -151,20 +151,28 @@ def test_ctrl_c_at_any_moment_and_going_on_comes_to_the_same_result(config, tmp_
     whole, part = tmp_path / "whole", tmp_path / "part"
     done = run(command(whole, "--config", str(config)))
     assert done.returncode == 0, done.stderr
-    process = subprocess.Popen(
-        command(part, "--config", str(config)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-    )
-    log = part / "log.jsonl"
-    deadline = time.monotonic() + 60
-    while not (log.exists() and log.read_bytes().count(b"\n") > 20):
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
+    log, words = part / "log.jsonl", tmp_path / "words.txt"
+    # Into a file: a pipe that nobody reads is full at some time, and stops the run.
+    with (
+        words.open("wb") as stream,
+        subprocess.Popen(
+            command(part, "--config", str(config)),
+            stdout=stream,
+            stderr=stream,
+            env=environment,
+        ) as process,
+    ):
+        try:
+            deadline = time.monotonic() + 120
+            while not (log.exists() and log.read_bytes().count(b"\n") > 20):
+                assert time.monotonic() < deadline
+                time.sleep(0.002)
+            process.send_signal(signal.SIGINT)
+            code = process.wait(timeout=120)
+        finally:
+            process.kill()
+    errors = words.read_bytes()
+    assert code == 130, errors
     step = load_run(part).step
     assert 20 < step < 150
     assert f"Interrupted after step {step} of 150".encode() in errors
