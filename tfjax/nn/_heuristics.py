@@ -82,8 +82,8 @@ def scaled_learning_rate(
         >>> from tfjax.nn import scaled_learning_rate
         >>> [float(scaled_learning_rate(2.0, 16, e)) for e in (0, 0.5, 1)]
         [0.125, 2.0, 32.0]
-        >>> float(scaled_learning_rate(0.1, 12, 0, tuned_at=6))
-        0.05
+        >>> float(scaled_learning_rate(0.5, 12, 0, tuned_at=6))
+        0.25
 
     Source: own; Hessian of the product at 0.
     """
