@@ -100,9 +100,7 @@ def train(config: RunConfig, arguments: argparse.Namespace) -> int:
             result = train_run(
                 config, out, resume=arguments.resume, progress=True, ready=ready
             )
-        except FileNotFoundError as error:
-            raise InputError(str(error)) from error
-        except (ValueError, ImportError) as error:
+        except (FileNotFoundError, ValueError, ImportError) as error:
             raise InputError(str(error)) from error
         except (MemoryError, OverflowError) as error:
             raise InputError(f"The run does not fit into memory: {error}.") from error

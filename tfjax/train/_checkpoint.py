@@ -47,6 +47,8 @@ def save_checkpoint(
         >>> tree, metadata = load_checkpoint(file, {"w": jnp.zeros(3, int)})
         >>> tree["w"].tolist(), metadata
         ([0, 1, 2], {'step': 7})
+
+    Source: own.
     """
     path = Path(path)
     arrays, kinds = {}, {}

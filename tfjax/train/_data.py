@@ -174,6 +174,8 @@ def fetch_data(
         >>> from tfjax.train import fetch_data
         >>> fetch_data("shakespeare").name  # doctest: +SKIP
         'shakespeare'
+
+    Source: own.
     """
     source = _source(name)
     target = cache_directory(name) if destination is None else Path(destination)

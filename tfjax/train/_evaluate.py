@@ -48,6 +48,8 @@ def evaluate_text(
         >>> found = evaluate_text(model, np.arange(200) % 9)
         >>> sorted(found)
         ['bits', 'nats', 'perplexity']
+
+    Source: own.
     """
     if tokens.ndim != 1 or len(tokens) < 2:
         raise must("tokens", "have shape (n,), n at least 2", f"{tokens.shape}")
@@ -113,6 +115,8 @@ def evaluate_examples(
         >>> inputs, labels = np.ones((4, 5, 2), np.float32), np.zeros(4, int)
         >>> sorted(evaluate_examples(model, inputs, labels))
         ['accuracy', 'calibration_error', 'nats']
+
+    Source: own.
     """
     if inputs.ndim != 3 or labels.shape != inputs.shape[:1] or not len(labels):
         rule = "have shape (m,), for inputs of shape (m, n, f)"

@@ -133,6 +133,8 @@ def read_log(path: str | Path) -> list[Record]:
         >>> _ = file.write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "lo')
         >>> read_log(file)
         [{'step': 1, 'loss': 2.5}]
+
+    Source: own.
     """
     path = Path(path)
     if not path.is_file():

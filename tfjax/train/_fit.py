@@ -103,6 +103,8 @@ def fit(
         ... )
         >>> trained.state.model.tolist(), trained.records[0]["loss"]
         ([0.875, 2.625], 10.0)
+
+    Source: own.
     """
     steps, per_step = count("steps", steps), count("per_step", per_step)
     for name, value in (

@@ -35,6 +35,8 @@ def cross_entropy(
         >>> logits = jnp.log(jnp.array([[0.5, 0.5], [0.75, 0.25]]))
         >>> round(float(jnp.exp(-cross_entropy(logits, jnp.array([0, 1])))), 4)
         0.3536
+
+    Source: own.
     """
     if not jnp.issubdtype(labels.dtype, jnp.integer):
         raise must("labels", "be integers", f"of dtype {labels.dtype}")
@@ -83,6 +85,8 @@ def language_loss(
         >>> tokens = jax.random.randint(jax.random.key(1), (3, 11), 0, 65)
         >>> language_loss(model, tokens, None).shape
         ()
+
+    Source: own.
     """
     if not tokens.ndim or tokens.shape[-1] < 2:
         rule = "have at least two tokens in each sequence"
@@ -114,6 +118,8 @@ def classification_loss(
         >>> batch = jnp.ones((8, 3)), jnp.zeros(8, int)
         >>> round(float(jnp.exp(classification_loss(model, batch, None))), 4)
         4.0
+
+    Source: own.
     """
     inputs, labels = batch
     return cross_entropy(model(inputs, key=key), labels)

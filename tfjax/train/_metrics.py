@@ -23,6 +23,8 @@ def perplexity(nats: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         >>> from tfjax.train import perplexity
         >>> round(float(perplexity(1.5)), 3)
         4.482
+
+    Source: own.
     """
     (wide,), dtype = widen(as_float("nats", nats))
     return jnp.exp(wide).astype(dtype)
@@ -42,6 +44,8 @@ def bits_per_character(nats: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         >>> from tfjax.train import bits_per_character
         >>> round(float(bits_per_character(1.5)), 3)
         2.164
+
+    Source: own.
     """
     (wide,), dtype = widen(as_float("nats", nats))
     return (wide / math.log(2)).astype(dtype)
@@ -72,6 +76,8 @@ def accuracy(
         >>> logits = jnp.array([[2.0, 1.0], [0.0, 3.0], [1.0, 0.0], [5.0, 1.0]])
         >>> float(accuracy(logits, jnp.array([0, 1, 1, 0])))
         0.75
+
+    Source: own.
     """
     logits, labels = _checked(logits, labels)
     right = jnp.argmax(logits, axis=-1).astype(labels.dtype) == labels

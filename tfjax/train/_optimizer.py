@@ -44,6 +44,8 @@ def make_optimizer(
         >>> from tfjax.train import make_optimizer
         >>> optimizer = make_optimizer(steps=100, learning_rate=0.01, warmup=10)
         >>> state = optimizer.init(jnp.zeros(3))
+
+    Source: arXiv 1711.05101, for decay apart from the gradient.
     """
     rates = rate_schedule(
         steps=steps,
@@ -85,6 +87,8 @@ def rate_schedule(
         >>> rate = rate_schedule(steps=100, learning_rate=0.5, warmup=10)
         >>> [round(float(rate(step)), 3) for step in (0, 5, 10, 55, 100)]
         [0.0, 0.25, 0.5, 0.275, 0.05]
+
+    Source: own.
     """
     steps = count("steps", steps)
     if not learning_rate > 0:

@@ -189,6 +189,8 @@ class RunConfig:
         (10, 'shakespeare')
         >>> RunConfig.from_dict(config.to_dict()) == config
         True
+
+    Source: own.
     """
 
     data: DataConfig = dataclasses.field(default_factory=DataConfig)
@@ -287,6 +289,8 @@ def read_config(name: str | Path) -> RunConfig:
         >>> from tfjax.train import read_config
         >>> read_config("digits").data.name
         'digits'
+
+    Source: own.
     """
     path = Path(name)
     ready = _folder().joinpath(f"{name}.toml")
@@ -316,6 +320,8 @@ def ready_configs() -> list[str]:
         >>> from tfjax.train import ready_configs
         >>> ready_configs()
         ['digits', 'japanese-vowels', 'shakespeare-char']
+
+    Source: own.
     """
     return sorted(Path(f.name).stem for f in _folder().iterdir())
 

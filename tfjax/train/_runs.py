@@ -91,6 +91,8 @@ def train_run(
         >>> result = train_run(RunConfig.from_dict(values), tempfile.mkdtemp())
         >>> int(result.state.step), sorted(result.validation)
         (2, ['accuracy', 'calibration_error', 'nats'])
+
+    Source: own.
     """
     training = config.training
     single = jax.dtypes.canonicalize_dtype("float64") == "float32"
@@ -148,6 +150,8 @@ def load_run(directory: str | Path) -> Run:
         >>> _ = train_run(RunConfig.from_dict(values), directory)
         >>> load_run(directory).step
         2
+
+    Source: own.
     """
     file = Path(directory) / CHECKPOINT
     metadata = read_metadata(file)
@@ -179,6 +183,8 @@ def parameter_count(model: Any) -> int:
         >>> from tfjax.train import parameter_count
         >>> parameter_count({"w": jnp.zeros((2, 3)), "name": "linear"})
         6
+
+    Source: own.
     """
     arrays = eqx.filter(model, eqx.is_inexact_array)
     return sum(leaf.size for leaf in jax.tree.leaves(arrays))

@@ -57,6 +57,8 @@ def export_safetensors(
         >>> export_safetensors(file, model)
         >>> bool((import_safetensors(file).embedding == model.embedding).all())
         True
+
+    Source: own.
     """
     save = extra("safetensors.numpy", "export_safetensors").save
     if not isinstance(model, Transformer):

@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Int, Key
 
 from .._core import count, must
 from ..nn import ContinuousTransformer, Transformer
@@ -47,6 +47,8 @@ def sample(
         >>> model = Transformer(config, key=jax.random.key(0))
         >>> sample(model, jnp.array([1, 2]), 5, key=jax.random.key(1)).shape
         (5,)
+
+    Source: own.
     """
     config, length = model.config, count("length", length)
     if config.vocabulary is None or config.classes is not None:
@@ -72,7 +74,7 @@ def _draw(model, window, filled, temperature, key, length: int, kept: int):
     def step(carry, key):
         window, filled = carry
         # What lies behind the last token is not seen by it: the model is causal.
-        logits = _last(model, window, filled - 1).astype(jnp.float32)
+        logits = model(window)[filled - 1].astype(jnp.float32)
         least = jax.lax.top_k(logits, kept)[0][-1]
         likely = jnp.where(logits >= least, logits, -jnp.inf)
         cold = temperature == 0
@@ -85,7 +87,3 @@ def _draw(model, window, filled, temperature, key, length: int, kept: int):
         return (window.at[place].set(token), place + 1), token
 
     return jax.lax.scan(step, (window, filled), jr.split(key, length))[1]
-
-
-def _last(model, window, place) -> Float[Array, " vocabulary"]:
-    return model(window)[place]

@@ -24,6 +24,7 @@ def section(cls: type[T], prefix: str, values: Any) -> T:
     if not isinstance(values, Mapping):
         raise must(prefix.rstrip(".") or "values", "be a section", repr(values))
     hints = typing.get_type_hints(cls)
+    # No type says "a dataclass": callers hand over nothing else.
     known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     check_keys(prefix, values, known)
     found = {name: _value(prefix + name, hints[name], v) for name, v in values.items()}

@@ -99,6 +99,8 @@ def make_step(
         >>> state, metrics = step(state, jnp.array([1.0, 3.0]))
         >>> state.model.tolist(), float(metrics.loss)
         ([0.5, 1.5], 10.0)
+
+    Source: own.
     """
     parts = count("accumulate", accumulate)
     if clip is not None and not clip > 0:

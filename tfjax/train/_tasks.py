@@ -71,6 +71,8 @@ def make_task(config: RunConfig) -> Task:
         >>> task = make_task(read_config("digits"))
         >>> task.model.classes, task.unit
         (10, 'examples')
+
+    Source: own.
     """
     data = _load(config)
     return _language(config, data) if isinstance(data, Text) else _classes(config, data)

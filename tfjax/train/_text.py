@@ -84,6 +84,8 @@ def load_shakespeare(
         >>> text = load_shakespeare()  # doctest: +SKIP
         >>> text.decode(text.train[:25])  # doctest: +SKIP
         "ALL'S WELL THAT ENDS WELL"
+
+    Source: own.
     """
     folder = find_data("shakespeare", directory)
     documents = {}
@@ -118,6 +120,8 @@ def load_text(path: str | os.PathLike[str], *, validation: float = 0.1) -> Text:
         >>> text = load_text(file)
         >>> text.alphabet, text.decode(text.validation)
         (' ,-aehimnortuwy', 'ote')
+
+    Source: own.
     """
     path = Path(path).expanduser()
     files = sorted(path.glob("*.txt")) if path.is_dir() else [path]
