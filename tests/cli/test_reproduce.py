@@ -8,7 +8,7 @@ import pytest
 
 from tfjax.cli import _page, _reproduction, main
 from tfjax.figures import experiments as registry
-from tfjax.figures._report import Report, near
+from tfjax.figures._report import Report, Table, near
 from tfjax.figures.experiments import Experiment
 
 
@@ -24,7 +24,8 @@ def experiments(monkeypatch):
                 raise RuntimeError("The solve stopped.\nMore.")
             rows = [near("the answer", found, 42.0, 0.5)]
             data = {"seed": np.asarray(seed), "quick": np.asarray(quick)}
-            return Report(rows, Figure(), data, "A note.")
+            table = Table("By hand", ("way", "|x|"), (("plain", "1.25"), ("new", "3")))
+            return Report(rows, Figure(), data, "A note.", (table,))
 
         return run
 
@@ -53,6 +54,7 @@ def test_a_run_prints_its_claims_and_writes_figure_arrays_and_summary(tmp_path, 
     assert "42 ± 0.5" in text
     assert "ok" in text
     assert "A note." in text
+    assert "     By hand\n     way    |x|\n     plain  1.25\n     new    3\n" in text
     files = sorted(path.name for path in (out / "holds").iterdir())
     assert files == ["arrays.npz", "figure.png", "summary.json"]
     summary = json.loads((out / "holds" / "summary.json").read_text())
@@ -100,6 +102,7 @@ def test_a_page_shows_every_summary_in_the_directory(tmp_path):
     assert "| the answer | 42 ± 0.5 | 42.1 | holds |" in page
     assert "| the answer | 42 ± 0.5 | 41 | FAILS |" in page
     assert "![fails](fails/figure.png)" in page
+    assert "**By hand**\n\n| way | \\|x\\| |\n| --- | --- |\n| plain | 1.25 |" in page
     assert "`tfjax reproduce holds --seed 0`" in page
 
 

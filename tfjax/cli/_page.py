@@ -77,6 +77,8 @@ def _section(summary: dict[str, Any], link: str) -> list[str]:
         found = "not finite" if row["found"] is None else f"{row['found']:.7g}"
         cells = (_cell(row["claim"]), _cell(row["expected"]), found, mark)
         lines.append(f"| {' | '.join(cells)} |")
+    for table in summary.get("tables", ()):  # older summaries have none
+        lines += _table(table)
     lines += ["", summary["note"]] if summary["note"] else []
     lines += [
         "",
@@ -84,6 +86,12 @@ def _section(summary: dict[str, Any], link: str) -> list[str]:
         f"jax {versions['jax']}.",
     ]
     return lines
+
+
+def _table(table: dict[str, Any]) -> list[str]:
+    rows = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
+    cells = (" | ".join(map(_cell, row)) for row in rows)
+    return ["", f"**{table['title']}**", "", *(f"| {row} |" for row in cells)]
 
 
 def _cell(text: str) -> str:

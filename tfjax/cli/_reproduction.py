@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from ..figures import save_figure
-from ..figures.experiments import EXPERIMENTS, Report, Row, load
+from ..figures.experiments import EXPERIMENTS, Report, Row, Table, load
 from ..nn import find_weights
 from ..train import find_data
 from ._errors import FailedRun
@@ -42,6 +42,8 @@ def reproduce(names: list[str], arguments: argparse.Namespace) -> int:
                 print(f"     FAILED: {text}\n", flush=True)
                 continue
             print(table(report.rows))
+            for each in report.tables:
+                print("\n" + columns(each))
             if report.note:
                 print(f"     {report.note}")
             _write(name, report, seconds, arguments)
@@ -113,6 +115,18 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def columns(table: Table) -> str:
+    """A table for a terminal: its title, then aligned cells."""
+    grid = [table.columns, *table.rows]
+    widths = [max(len(row[k]) for row in grid) for k in range(len(table.columns))]
+    lines = (
+        "     "
+        + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in grid
+    )
+    return "\n".join([f"     {table.title}", *(line.rstrip() for line in lines)])
+
+
 def _write(
     name: str, report: Report, seconds: float, arguments: argparse.Namespace
 ) -> None:
@@ -127,6 +141,7 @@ def _write(
             "parameters": {"quick": arguments.quick, "seed": arguments.seed},
             "versions": versions(),
             "rows": [row.as_json() for row in report.rows],
+            "tables": [table._asdict() for table in report.tables],
             "note": report.note,
             "passed": all(row.passed for row in report.rows),
             "seconds": round(seconds, 1),

@@ -73,6 +73,14 @@ def reported(claim: str, found: Any, what: str) -> Row:
     return Row(claim, what, float(found), True, reported=True)
 
 
+class Table(NamedTuple):
+    """Measurements that belong together: a title, columns, and cells row by row."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
 @dataclass(frozen=True)
 class Report:
     """What an experiment hands back.
@@ -83,12 +91,14 @@ class Report:
     - `data`: numpy arrays by name: what the figure shows, and more.
     - `figure`: a matplotlib figure.
     - `note`: what else a reader should know, such as what differs from the paper.
+    - `tables`: measurements that are read side by side, judged by nobody.
     """
 
     rows: list[Row]
     figure: Figure
     data: dict[str, np.ndarray] = field(default_factory=dict)
     note: str = ""
+    tables: tuple[Table, ...] = ()
 
 
 def quiet(fraction: float) -> None:

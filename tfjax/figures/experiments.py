@@ -9,7 +9,12 @@ import importlib
 from collections.abc import Callable
 
 from . import paper, structure, training
-from ._report import Experiment as Experiment, Report as Report, Row as Row
+from ._report import (
+    Experiment as Experiment,
+    Report as Report,
+    Row as Row,
+    Table as Table,
+)
 
 
 EXPERIMENTS: dict[str, Experiment] = (
