@@ -20,4 +20,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         "blocks that keep a structure, and plain ones, on long sequences",
         data=_PLAYS,
     ),
+    "geometry": Experiment(
+        "training._geometry",
+        "terms of geometry in training, and whether they help",
+        data=_PLAYS,
+    ),
 }
