@@ -108,7 +108,8 @@ def _as_arrays(member: Member) -> Member:
 
 def train_members(program: Program, members: Iterable[Member]) -> Iterator[Trained]:
     """Members after their training, in order, each as soon as it is done."""
-    x64 = jax.config.jax_enable_x64  # of this thread, which others do not know
+    config: Any = jax.config
+    x64 = config.jax_enable_x64  # of this thread, which others do not know
 
     def run(member: Member) -> Trained:
         with jax.enable_x64(x64):
