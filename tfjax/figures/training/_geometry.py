@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ...nn import TransformerConfig
@@ -34,6 +35,7 @@ AGAINST = {
 }
 # What the term of a variant is to lower, by name in `LayerGeometry`.
 LOWERS = {"isometry": "isometry", "curvature": "turning", "kinetic": "kinetic"}
+_QUICK = ("plain", "isometry", "curvature")
 # Seeds that strengths are chosen with begin here; none of them is compared.
 _TUNING = 1000
 
@@ -41,7 +43,7 @@ _TUNING = 1000
 class Choice(NamedTuple):
     """What was chosen on validation data, of what was tried.
 
-    - `decay`, `strengths`: chosen, for each variant that has terms of its own to choose.
+    - `decay`, `strengths`: chosen; strengths by variant and term.
     - `tried`: mean bits on the validation part, by variant and value.
     """
 
@@ -92,7 +94,7 @@ def geometry(
         variants = {
             name: variant
             for name, variant in VARIANTS.items()
-            if quick or size is not None or not variant.continuous
+            if (name in _QUICK if quick else size is not None or "flow" not in name)
         }
         data = parts(corpus, setup, size)
         found[name] = _study(variants, data, setup, seed, part)
@@ -114,15 +116,17 @@ def geometry(
 
 _NOTE = (
     "Four layers of width 64, 0.2 million parameters, sequences of 64 characters, "
-    "batches of 16; 500 steps of AdamW with gradients clipped at norm 1 and a rate of "
-    "4e-3 that falls to a tenth, chosen beforehand for models without terms; float32. "
-    "The last tenth of every play is cut into sequences that belong to validation and "
-    "test in turn; bits are of 256 of each, evenly spread. Terms are estimated from one "
-    "sequence of each batch, isometry from one layer with four probes. Intervals are of "
-    "95 %, by Student's t over seeds, for one text; verdicts are by Holm's rule over all "
-    "comparisons of this experiment together, at 5 %. Strengths at the end of a grid may "
-    "not be the best ones. Both terms together have the strengths chosen for each alone. "
-    "In 500 steps 40,000 characters are seen a dozen times."
+    "batches of 16; 500 steps of AdamW with gradients clipped at norm 1 and a rate "
+    "of 4e-3 that falls to a tenth, chosen beforehand for models without terms; "
+    "float32. The last tenth of every play is cut into sequences that belong to "
+    "validation and test in turn; bits are of 256 of each, evenly spread. Terms are "
+    "estimated from one sequence of each batch, isometry from one layer with four "
+    "probes. Intervals are of 95 %, by Student's t over seeds, for one text; "
+    "verdicts are by Holm's rule over all comparisons of this experiment together, "
+    "at 5 %. A strength at the end of its grid may not be the best one. Both terms "
+    "together have the strengths that were chosen for each alone; flows have the "
+    "weight decay of the discrete models. In 500 steps 40,000 characters are seen a "
+    "dozen times."
 )
 
 
@@ -207,7 +211,7 @@ def _least(tried: dict[float, float]) -> float:
 def _shape(model: Any, data: Parts, k: int) -> LayerGeometry:
     """The geometry of the layers, over a few sequences of the test part."""
     few = data.test[:: max(len(data.test) // 8, 1)][:8, :-1]
-    return layer_geometry(model, few, key=jax.random.key(k))
+    return layer_geometry(model, jnp.asarray(few), key=jax.random.key(k))
 
 
 def _compared(
@@ -247,8 +251,11 @@ def _checks(found: dict[str, Found], corpus: Corpus, setup: Setup) -> list[Row]:
         for name in one.bits:
             for term in VARIANTS[name].terms:
                 measure = LOWERS[term]
-                mean = lambda which: getattr(one.geometry[which], measure).mean()
-                ratio = mean(name) / mean(AGAINST[name])
+                with_term, without = (
+                    getattr(one.geometry[which], measure).mean()
+                    for which in (name, AGAINST[name])
+                )
+                ratio = with_term / without
                 claim = f"{size}: {measure} of layers, with {name} over without"
                 rows.append(below(claim, ratio, 1.0))
     return rows
@@ -283,9 +290,9 @@ def _geometry_table(found: dict[str, Found]) -> Table:
     rows = []
     for size, one in found.items():
         for name, shape in one.geometry.items():
-            mean = lambda field: interval(field.mean(axis=1))
+            mean = lambda field: interval(np.asarray(field.mean(axis=1)))
             fields = (shape.isometry, shape.turning, shape.kinetic, shape.rank)
-            last = interval(shape.cosine[:, -1])
+            last = interval(np.asarray(shape.cosine[:, -1]))
             rows.append((size, name, *map(mean, fields), last))
     columns = (
         "trained on", "variant", "distortion", "turning", "kinetic", "rank",
