@@ -99,12 +99,9 @@ def posterior(
     given, dtype = prepare(q, k, v, 1.0, log_prior, mask)
     beta = precision(beta, given.k, ())
     found = explain(given, beta, covariance)
-    cast = lambda a: taint(a, found.tainted).astype(dtype)
-    spread = found.covariance
-    if spread is not None:
-        spread = cast(spread.reshape(len(spread), -1)).reshape(spread.shape)
-    log_evidence = cast(found.log_evidence[:, None])[:, 0]
-    return Posterior(cast(found.weights), cast(found.mean), spread, log_evidence)
+    rows = lambda a: taint(a.reshape(len(a), -1), found.tainted)
+    cast = lambda a: None if a is None else rows(a).astype(dtype).reshape(a.shape)
+    return Posterior(*map(cast, found[:4]))
 
 
 class Explained(NamedTuple):
