@@ -74,7 +74,8 @@ def attention_margins(
 
     **Returns:** [`AttentionMargins`][], each of shape (layers, heads).
 
-    **Raises:** ValueError where the norm is `"ngpt"`, or the inputs do not fit.
+    **Raises:** ValueError where the norm is `"ngpt"`, attention is Bayesian, or the
+    inputs do not fit.
 
     !!! example
 
@@ -112,6 +113,9 @@ def layer_by_layer(
     if config.norm == "ngpt":
         rule = "have the norm 'pre', 'post' or 'peri', which leave queries their length"
         raise must("model", rule, "one of norm 'ngpt'")
+    if config.bayesian is not None:
+        rule = "have common attention, whose derivative the margins are made of"
+        raise must("model", rule, "one with `bayesian`")
     n = x.shape[-2]
     mask = jnp.tril(jnp.ones((n, n), bool)) if config.sees_earlier_only else None
     each, results = model.layers, []
