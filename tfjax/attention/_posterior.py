@@ -100,8 +100,13 @@ def posterior(
     beta = precision(beta, given.k, ())
     found = explain(given, beta, covariance)
     rows = lambda a: taint(a.reshape(len(a), -1), found.tainted)
-    cast = lambda a: None if a is None else rows(a).astype(dtype).reshape(a.shape)
-    return Posterior(*map(cast, found[:4]))
+    cast = lambda a: rows(a).astype(dtype).reshape(a.shape)
+    return Posterior(
+        cast(found.weights),
+        cast(found.mean),
+        None if found.covariance is None else cast(found.covariance),
+        cast(found.log_evidence),
+    )
 
 
 class Explained(NamedTuple):

@@ -1,6 +1,7 @@
 """Attention whose prior, likelihood and uncertainty can be chosen and learned."""
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -135,13 +136,12 @@ class BayesianAttention(eqx.Module):
         self.out = h**0.5 * plain.out if gated else plain.out
         zeros = lambda wanted, *shape: jnp.zeros(shape, dtype) if wanted else None
         self.prior = zeros(choices.prior == "learned", h, d)
-        slopes = -8 * jnp.log(2.0) * (jnp.arange(h) + 1) / h
-        positional = choices.prior == "positional"
-        self.log_slope = slopes.astype(dtype) if positional else None
+        slopes = jnp.arange(1, h + 1, dtype=dtype) * (-8 * math.log(2) / h)
+        self.log_slope = slopes if choices.prior == "positional" else None
         self.log_precision = zeros(choices.precision == "learned", h)
         self.head_log_prior = zeros(gated, h)
         learned = choices.scores == "stochastic" and choices.learned_deviation
-        start = jnp.full(h, jnp.log(choices.deviation), dtype)
+        start = jnp.full(h, math.log(choices.deviation), dtype)
         self.log_deviation = start if learned else None
         self.spread = zeros(choices.spread, d, d)
         self.heads, self.rotary, self.config = h, plain.rotary, choices
@@ -243,7 +243,8 @@ class BayesianAttention(eqx.Module):
         if self.head_log_prior is not None:
             heads = {"log_prior": prior, "head_log_prior": self.head_log_prior}
             gate = mixture(q, k, v, beta=beta, covariance="none", **heads).gate
-        weights, mean, variance, log_evidence = found
+        weights, mean, _, log_evidence = found
+        variance: Any = found.covariance
         return HeadPosteriors(weights, mean, variance, log_evidence, entropy, gate)
 
     def _projected(self, x):

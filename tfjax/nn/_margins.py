@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
 from .._core import matmul, must, safe_norm, widen
+from ._bayesian import BayesianAttention
 from ._branches import Attention, Tokens, rotated
 from ._transformer import Transformer, TransformerLayer
 
@@ -145,7 +146,7 @@ def seen_by(layer: TransformerLayer, x: Tokens) -> Float[Array, "b n half_or_d"]
     return widen(x)[0][0].reshape(-1, *x.shape[-2:])
 
 
-def heads_of(attention: Attention) -> Heads:
+def heads_of(attention: Attention | BayesianAttention) -> Heads:
     """Its weights, head by head."""
     (qkv, out), _ = widen(attention.qkv, attention.out)
     d, h = out.shape[0], attention.heads
