@@ -3,7 +3,8 @@
 - `fit(model, loss, batches, steps=, key=)`: a run that can be interrupted and resumed.
 - `make_step(loss, optimizer)`, `start(model, optimizer, key)`, `TrainState`: a step.
 - `make_optimizer(steps=)`, `rate_schedule(steps=)`: AdamW with a schedule.
-- `cross_entropy`, `language_loss`, `classification_loss`: what is minimised.
+- `cross_entropy`, `language_loss`, `classification_loss`: what is minimised;
+  `variational_loss(loss, weight)`: with the divergence of stochastic scores.
 - `save_checkpoint(path, tree)`, `load_checkpoint(path, like)`, `read_metadata(path)`;
   `read_log(path)`.
 - `export_safetensors(path, model)`, `import_safetensors(path)`: for other libraries.
@@ -44,6 +45,7 @@ from ._losses import (
     classification_loss as classification_loss,
     cross_entropy as cross_entropy,
     language_loss as language_loss,
+    variational_loss as variational_loss,
 )
 from ._metrics import (
     accuracy as accuracy,
