@@ -12,6 +12,7 @@
 - `pullback_metric`, `second_fundamental_form`, `mean_curvature`: how a map stretches,
   and how its image bends; `pullback_product`, `pullback_moments` (`PullbackMoments`)
   and `estimate_mean_curvature` form no Jacobian.
+- `menger_curvature`: of the circle through three points.
 - `christoffel`, `riemann`, `sectional_curvature`, `ricci`, `scalar_curvature`: of a
   metric that is a function of coordinates.
 """
@@ -34,6 +35,7 @@ from ._maps import (
     pullback_product as pullback_product,
     second_fundamental_form as second_fundamental_form,
 )
+from ._menger import menger_curvature as menger_curvature
 from ._product import Product as Product
 from ._rotations import (
     cayley as cayley,

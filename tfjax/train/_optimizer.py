@@ -3,10 +3,12 @@
 import jax
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array, Float
 
-from .._core import count, must
+from .._core import count, is_concrete, must
 
 
+Number = float | int | Float[Array, ""]
 SCHEDULES = ("cosine", "linear", "constant")
 # Scales of normalisations: shrinking them regularises nothing.
 _NOT_DECAYED = ("scale", "logit_scale", "rates")
@@ -15,11 +17,11 @@ _NOT_DECAYED = ("scale", "logit_scale", "rates")
 def make_optimizer(
     *,
     steps: int,
-    learning_rate: float | int = 1e-3,
+    learning_rate: Number = 1e-3,
     schedule: str = "cosine",
     warmup: int = 0,
     final: float | int = 0.1,
-    weight_decay: float | int = 0.0,
+    weight_decay: Number = 0.0,
     betas: tuple[float, float] = (0.9, 0.99),
 ) -> optax.GradientTransformation:
     """AdamW with a schedule, whose decay leaves scales and vectors alone.
@@ -54,7 +56,7 @@ def make_optimizer(
         warmup=warmup,
         final=final,
     )
-    if not weight_decay >= 0:
+    if is_concrete(weight_decay) and not weight_decay >= 0:
         raise must("weight_decay", "be at least 0", weight_decay)
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
         raise must("betas", "be two numbers in [0, 1)", betas)
@@ -66,7 +68,7 @@ def make_optimizer(
 def rate_schedule(
     *,
     steps: int,
-    learning_rate: float | int = 1e-3,
+    learning_rate: Number = 1e-3,
     schedule: str = "cosine",
     warmup: int = 0,
     final: float | int = 0.1,
@@ -91,7 +93,7 @@ def rate_schedule(
     Source: own.
     """
     steps = count("steps", steps)
-    if not learning_rate > 0:
+    if is_concrete(learning_rate) and not learning_rate > 0:
         raise must("learning_rate", "be positive", learning_rate)
     if schedule not in SCHEDULES:
         rule = f"be one of {', '.join(map(repr, SCHEDULES))}"
