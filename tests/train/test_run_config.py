@@ -60,6 +60,8 @@ MISTAKES = {
     "[depth]\nkind = 'deep'": "`depth.kind` must be one of 'discrete', 'continuous', b",
     "[depth]\nsolver = 'rk'": "`depth.solver` must be one of 'euler', 'split-euler', '",
     "depth.kind = 'continuous'\nmodel.norm = 'post'": "`model.norm` must be 'pre' or",
+    "regularization.divergence = 1": "`regularization.divergence` must be 0 but for mo",
+    "[model.bayesian]\nprior = 'flat'": "`model.bayesian.prior` must be one of 'unifor",
     "[optimizer": "The configuration is no TOML: Expected ']'",
 }
 

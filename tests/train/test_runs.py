@@ -19,6 +19,7 @@ from tfjax.nn import (
 )
 from tfjax.train import (
     RunConfig,
+    cross_entropy,
     evaluate_examples,
     evaluate_text,
     load_run,
@@ -327,6 +328,26 @@ def test_depth_may_be_time(plays, tmp_path):
     for a, b in zip(layers(found), layers(run.state.model), strict=True):
         np.testing.assert_array_equal(a, b)
     drawn = sample(found, jnp.array([0, 1]), 4, key=jax.random.key(0))
+    assert drawn.shape == (4,)
+
+
+def test_attention_may_be_bayesian_and_its_divergence_is_in_the_loss(plays, tmp_path):
+    values = config(plays, steps=2).to_dict()
+    values["model"]["bayesian"] = {"scores": "stochastic"}
+    values["regularization"]["divergence"] = 0.5
+    given = RunConfig.from_dict(values)
+    run = train_run(given, tmp_path / "run")
+    model, batch = run.state.model, jnp.asarray(run.task.batches(0))
+    key = jax.random.key(0)
+    logits, divergence = model.logits_and_divergence(batch[:, :-1], key=key)
+    expected = cross_entropy(logits, batch[:, 1:]) + 0.5 * divergence
+    np.testing.assert_allclose(run.task.loss(model, batch, key), expected, rtol=1e-6)
+    assert 0.5 * divergence > 1e-3
+    found = load_run(tmp_path / "run").model
+    assert found.config.bayesian == model.config.bayesian
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(model), strict=True):
+        np.testing.assert_array_equal(a, b)
+    drawn = sample(found, jnp.array([0, 1]), 4, key=key)
     assert drawn.shape == (4,)
 
 

@@ -154,8 +154,9 @@ def _finish(config: RunConfig, result: RunResult, out: Path, seconds: float) -> 
         "skipped": int(result.state.skipped),
         "metric": task.metric,
         # JSON knows no infinity: the perplexity of a run that diverged.
-        "validation": {k: v if math.isfinite(v) else None for k, v in found.items()},
+        "validation": {k: _finite(v) for k, v in found.items()},
         "baselines": baselines,
+        "geometry": {k: [*map(_finite, v)] for k, v in (result.geometry or {}).items()},
         f"{task.unit}_per_second": round(rates[-1]) if rates else None,
         "seconds": round(seconds, 1),
     }
@@ -164,6 +165,10 @@ def _finish(config: RunConfig, result: RunResult, out: Path, seconds: float) -> 
     if not all(map(math.isfinite, found.values())):
         text = "The run diverged: its validation is not finite. A lower "
         raise FailedRun(text + "`optimizer.learning_rate` may help.")
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _export(path: Path, model: Any, config: RunConfig) -> None:

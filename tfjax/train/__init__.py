@@ -3,7 +3,14 @@
 - `fit(model, loss, batches, steps=, key=)`: a run that can be interrupted and resumed.
 - `make_step(loss, optimizer)`, `start(model, optimizer, key)`, `TrainState`: a step.
 - `make_optimizer(steps=)`, `rate_schedule(steps=)`: AdamW with a schedule.
-- `cross_entropy`, `language_loss`, `classification_loss`: what is minimised.
+- `cross_entropy`, `language_loss`, `classification_loss`: what is minimised;
+  `variational_loss(loss, weight)`: with the divergence of stochastic scores.
+- `geometric_loss(loss, isometry=, curvature=, kinetic=)`: a loss with terms for the
+  geometry of the layers; `layer_geometry(model, inputs, key=)`, `LayerGeometry`: what
+  it is.
+- `isometry_loss`, `pullback_isometry_loss` (`layer_norm_tangent`), `curvature_loss`,
+  `kinetic_loss`, `mean_curvature_loss`: these terms alone; `distance_variance`: one
+  that rewards collapse.
 - `save_checkpoint(path, tree)`, `load_checkpoint(path, like)`, `read_metadata(path)`;
   `read_log(path)`.
 - `export_safetensors(path, model)`, `import_safetensors(path)`: for other libraries.
@@ -40,11 +47,24 @@ from ._examples import (
 )
 from ._files import read_log as read_log
 from ._fit import Fit as Fit, fit as fit
+from ._geometric_loss import geometric_loss as geometric_loss
+from ._isometry import (
+    distance_variance as distance_variance,
+    isometry_loss as isometry_loss,
+    layer_norm_tangent as layer_norm_tangent,
+    pullback_isometry_loss as pullback_isometry_loss,
+)
+from ._layer_geometry import (
+    LayerGeometry as LayerGeometry,
+    layer_geometry as layer_geometry,
+)
 from ._losses import (
     classification_loss as classification_loss,
     cross_entropy as cross_entropy,
     language_loss as language_loss,
+    variational_loss as variational_loss,
 )
+from ._mean_curvature import mean_curvature_loss as mean_curvature_loss
 from ._metrics import (
     accuracy as accuracy,
     bits_per_character as bits_per_character,
@@ -59,11 +79,13 @@ from ._optimizer import (
     make_optimizer as make_optimizer,
     rate_schedule as rate_schedule,
 )
+from ._paths import curvature_loss as curvature_loss, kinetic_loss as kinetic_loss
 from ._run_config import (
     DataConfig as DataConfig,
     DepthConfig as DepthConfig,
     InitializationConfig as InitializationConfig,
     OptimizerConfig as OptimizerConfig,
+    RegularizationConfig as RegularizationConfig,
     RunConfig as RunConfig,
     TrainingConfig as TrainingConfig,
     read_config as read_config,

@@ -175,6 +175,8 @@ def _finite(value: Any) -> Any:
     """JSON knows no NaN: null."""
     if isinstance(value, dict):
         return {name: _finite(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -47,7 +47,7 @@ def fit(
     accumulate: int = 1,
     clip: float | int | None = 1.0,
     dtype: DTypeLike | None = None,
-    evaluate: Callable[[Any], dict[str, float]] | None = None,
+    evaluate: Callable[[Any], dict[str, Any]] | None = None,
     evaluate_every: int | None = None,
     directory: str | Path | None = None,
     checkpoint_every: int | None = None,
@@ -72,7 +72,8 @@ def fit(
     - `optimizer`: of optax; None is [`make_optimizer`][] with its defaults.
     - `accumulate`, `clip`, `dtype`: as in [`make_step`][].
     - `evaluate`: a function `model -> {name: number}`, called every `evaluate_every`
-      steps (None: never before the end) and after the last.
+      steps (None: never before the end) and after the last. Numbers are shown; lists
+      and dictionaries of them are recorded only.
     - `directory`: where `checkpoint.npz` and `log.jsonl` (a line of JSON for each step)
       are written; None writes nothing. It is an error if it holds a run already.
     - `checkpoint_every`: steps between checkpoints; None writes them at the beginning,
@@ -159,5 +160,6 @@ def _due(step: int, every: int | None, last: int) -> bool:
     return step == last or (every is not None and step % every == 0)
 
 
-def _words(values: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+def _words(values: dict[str, Any]) -> str:
+    numbers = {k: v for k, v in values.items() if isinstance(v, int | float)}
+    return ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())

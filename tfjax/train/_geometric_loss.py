@@ -1,5 +1,6 @@
 """The loss of a task with geometric terms: L + l1 isometry + l2 curvature + ..."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -129,7 +130,7 @@ def geometric_loss(
         found = loss(model, batch, key)
         if key is None:
             return found
-        rows = _sequences((inputs or _inputs)(batch))
+        rows = sequences_of((inputs or _inputs)(batch))
         ekey, tkey = jax.random.split(jax.random.fold_in(key, 1))
         if often == 1:
             more = terms(model, rows, tkey)
@@ -153,13 +154,12 @@ def distortions(
     One layer after the other, and one sequence after the other: together their
     derivatives would not fit into the cache.
     """
-    tangent = maps.tangent
     parts = jax.tree.map(lambda leaf: leaf[chosen], maps.parts)
     keys = jax.random.split(key, (len(chosen), len(hidden)))
 
     def of_layer(given):
         part, tokens, keys = given
-        inside = None if tangent is None else lambda x, v: tangent(part, x, v)
+        inside = maps.tangent and functools.partial(maps.tangent, part)
         apply = lambda x: maps.apply(part, x)
 
         def of_sequence(given):
@@ -175,7 +175,8 @@ def _each(function, given):
     """A loop over leading axes; of one, none, which is compiled better."""
     if len(jax.tree.leaves(given)[0]) == 1:
         return function(jax.tree.map(lambda leaf: leaf[0], given))[None]
-    return jax.lax.map(function, given)
+    # Computed again for the derivative, in place of being stored.
+    return jax.lax.map(jax.checkpoint(function), given)
 
 
 def _drawn(key, size, wanted):
@@ -189,7 +190,7 @@ def _inputs(batch):
     return batch[0] if isinstance(batch, tuple) else batch[..., :-1]
 
 
-def _sequences(inputs):
+def sequences_of(inputs):
     """Sequences along one leading axis."""
     own = 1 if jnp.issubdtype(inputs.dtype, jnp.integer) else 2
     return inputs.reshape(-1, *inputs.shape[inputs.ndim - own :])

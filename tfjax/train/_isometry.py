@@ -247,7 +247,9 @@ def layer_norm_tangent(
     size = jnp.abs(s)
     least = jnp.maximum(size, 1e-3 * jnp.max(size))
     least = jnp.where(least > 0, least, jnp.ones_like(least))
-    inverse = jnp.where(s < 0, -1 / least, 1 / least).reshape((1,) * (x.ndim - 1) + (d,))
+    inverse = jnp.where(s < 0, -1 / least, 1 / least).reshape(
+        (1,) * (x.ndim - 1) + (d,)
+    )
     for normal in _orthonormal(jnp.broadcast_to(inverse, x.shape), x * inverse**2):
         v = v - jnp.sum(normal * v, axis=-1, keepdims=True) * normal
     return v.astype(dtype)

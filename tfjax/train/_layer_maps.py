@@ -1,4 +1,4 @@
-"""The layers of a model as maps of one sequence's tokens, which can be differentiated."""
+"""The layers of a model as maps of the tokens of one sequence."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -15,6 +15,7 @@ from ..integrate import SplitEuler
 from ..nn import TransformerConfig
 from ..nn._continuous import WEIGHTS, check_flow
 from ..nn._initialization import KINDS
+from ._geometric_loss import FORMS
 from ._optimizer import rate_schedule
 from ._sections import at_least_one, check_keys, one_of, prefixed, section
 
@@ -132,6 +133,47 @@ class OptimizerConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class RegularizationConfig:
+    """What is minimised beside the task's loss: `[regularization]` of a file.
+
+    **Arguments:**
+
+    - `isometry`, `curvature`, `kinetic`: factors of terms for the geometry of the
+      layers; see [`geometric_loss`][].
+    - `divergence`: a factor of the divergence of random attention scores from their
+      prior, for models that have some.
+    - `form`, `probes`, `sequences`, `layers`, `every`: how the terms are estimated, as
+      there; 0 sequences or layers are all.
+    - `metrics`: whether [`layer_geometry`][] is measured with each evaluation, on four
+      sequences of the first batch.
+    """
+
+    isometry: float = 0.0
+    curvature: float = 0.0
+    kinetic: float = 0.0
+    divergence: float = 0.0
+    form: str = "pullback"
+    probes: int = 4
+    sequences: int = 1
+    layers: int = 1
+    every: int = 1
+    metrics: bool = False
+
+    def __post_init__(self) -> None:
+        for key in ("isometry", "curvature", "kinetic", "divergence"):
+            if getattr(self, key) < 0:
+                value = getattr(self, key)
+                raise must(f"regularization.{key}", "be at least 0", value)
+        one_of("regularization.form", self.form, FORMS)
+        for key in ("probes", "every"):
+            at_least_one(f"regularization.{key}", getattr(self, key))
+        for key in ("sequences", "layers"):
+            if getattr(self, key) < 0:
+                rule = "be at least 0, which is all of them"
+                raise must(f"regularization.{key}", rule, getattr(self, key))
+
+
+@dataclasses.dataclass(frozen=True)
 class TrainingConfig:
     """For how long, and what is measured: `[training]` of a file.
 
@@ -176,6 +218,7 @@ class RunConfig:
     - `depth`: a [`DepthConfig`][].
     - `initialization`: an [`InitializationConfig`][].
     - `optimizer`: an [`OptimizerConfig`][].
+    - `regularization`: a [`RegularizationConfig`][].
     - `training`: a [`TrainingConfig`][].
     - `seed`: of weights, batches and dropout.
 
@@ -200,6 +243,9 @@ class RunConfig:
         default_factory=InitializationConfig
     )
     optimizer: OptimizerConfig = dataclasses.field(default_factory=OptimizerConfig)
+    regularization: RegularizationConfig = dataclasses.field(
+        default_factory=RegularizationConfig
+    )
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     seed: int = 0
 
@@ -239,6 +285,13 @@ class RunConfig:
         if self.initialization.kind != "plain" and self.model.get("norm") == "ngpt":
             rule = "be 'plain' for model.norm = 'ngpt'"
             raise must("initialization.kind", rule, repr(self.initialization.kind))
+        bayesian = sizes.bayesian
+        noisy = bayesian is not None and bayesian.scores == "stochastic"
+        if self.regularization.divergence and not noisy:
+            rule = "be 0 but for model.bayesian.scores = 'stochastic'"
+            raise must(
+                "regularization.divergence", rule, self.regularization.divergence
+            )
         if len(optimizer.betas) != 2 or not all(0 <= b < 1 for b in optimizer.betas):
             raise must("optimizer.betas", "be two numbers in [0, 1)", optimizer.betas)
 

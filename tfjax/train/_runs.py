@@ -19,8 +19,9 @@ from ..nn import (
     stable_initialization,
 )
 from ._checkpoint import load_checkpoint, read_metadata
-from ._files import CHECKPOINT, Record
+from ._files import CHECKPOINT, Record, check_same
 from ._fit import fit
+from ._layer_geometry import layer_geometry
 from ._optimizer import make_optimizer
 from ._run_config import SOLVERS, RunConfig
 from ._step import TrainState, start
@@ -34,12 +35,15 @@ class RunResult(NamedTuple):
     - `task`: a [`Task`][], with the data.
     - `records`: those of [`fit`][].
     - `validation`: what the whole of the validation data says; None if interrupted.
+    - `geometry`: that of every layer of the trained model, lists by name as of
+      [`LayerGeometry`][], where the configuration asks for it; else None.
     """
 
     state: TrainState
     task: Task
     records: list[Record]
     validation: dict[str, float] | None
+    geometry: dict[str, list[float]] | None
 
 
 class Run(NamedTuple):
@@ -104,6 +108,12 @@ def train_run(
     if ready is not None:
         ready()
     half = training.precision == "bfloat16"
+    geometry = _geometry(config, task)
+
+    def look(model: Any) -> dict[str, Any]:
+        found = task.look(model)
+        return found if geometry is None else {**found, "geometry": geometry(model)}
+
     trained = fit(
         _begun(config, task),
         task.loss,
@@ -114,18 +124,21 @@ def train_run(
         accumulate=training.accumulate,
         clip=config.optimizer.clip or None,
         dtype=training.precision if half else None,
-        evaluate=task.look,
+        evaluate=look,
         evaluate_every=training.evaluate_every,
         directory=directory,
         checkpoint_every=training.checkpoint_every,
-        metadata=_metadata(config, task),
+        metadata=_metadata(config, task, Path(directory), resume),
         resume=resume,
         progress=progress,
         per_step=task.per_step,
         unit=task.unit,
     )
-    found = task.judge(trained.state.model) if trained.finished else None
-    return RunResult(trained.state, task, trained.records, found)
+    model, found, shape = trained.state.model, None, None
+    if trained.finished:
+        found = task.judge(model)
+        shape = None if geometry is None else geometry(model)
+    return RunResult(trained.state, task, trained.records, found, shape)
 
 
 def load_run(directory: str | Path) -> Run:
@@ -208,12 +221,44 @@ def _check_sizes(config: RunConfig, task: Task) -> None:
     eqx.filter_eval_shape(task.loss, like, batch, _keys(config)[1])
 
 
-def _metadata(config: RunConfig, task: Task) -> dict[str, Any]:
-    return {
+def _metadata(
+    config: RunConfig, task: Task, directory: Path, resume: bool
+) -> dict[str, Any]:
+    """What a checkpoint is told by; to go on, as the one at hand has it.
+
+    One of an earlier version knows fewer keys, which had their defaults.
+    """
+    wanted = {
         "config": config.to_dict(),
         "transformer": task.model.to_dict(),
         "data": task.description,
     }
+    if not resume:
+        return wanted
+    file = directory / CHECKPOINT
+    found = read_metadata(file)
+    try:
+        spelt = {
+            "config": RunConfig.from_dict(found["config"]).to_dict(),
+            "transformer": TransformerConfig.from_dict(found["transformer"]).to_dict(),
+        }
+    except (KeyError, TypeError, ValueError):
+        spelt = {}
+    check_same(str(file), {**found, **spelt}, wanted)
+    return found
+
+
+def _geometry(
+    config: RunConfig, task: Task
+) -> Callable[[Any], dict[str, list[float]]] | None:
+    """What measures the layers of a model, where that is wanted."""
+    given = config.regularization
+    if not given.metrics:
+        return None
+    inputs = jnp.asarray(task.inputs(task.batches(0))[:4])
+    return lambda model: layer_geometry(
+        model, inputs, key=_keys(config)[1], probes=given.probes
+    ).to_dict()
 
 
 def _keys(config: RunConfig):

@@ -11,7 +11,8 @@ from ..nn import TransformerConfig
 from ..nn._extra import extra
 from ._evaluate import evaluate_examples, evaluate_text
 from ._examples import Examples, load_digits, load_ucr
-from ._losses import classification_loss, language_loss
+from ._geometric_loss import geometric_loss
+from ._losses import classification_loss, language_loss, variational_loss
 from ._ngram import witten_bell_bits
 from ._run_config import RunConfig
 from ._step import Loss
@@ -75,7 +76,28 @@ def make_task(config: RunConfig) -> Task:
     Source: own.
     """
     data = _load(config)
-    return _language(config, data) if isinstance(data, Text) else _classes(config, data)
+    text = isinstance(data, Text)
+    task = _language(config, data) if text else _classes(config, data)
+    return task._replace(loss=_regularized(config, task))
+
+
+def _regularized(config: RunConfig, task: Task) -> Loss:
+    """The loss of the task with the terms that are wanted beside it."""
+    given, loss = config.regularization, task.loss
+    if given.divergence:
+        loss = variational_loss(loss, given.divergence)
+    return geometric_loss(
+        loss,
+        isometry=given.isometry,
+        curvature=given.curvature,
+        kinetic=given.kinetic,
+        form=given.form,
+        probes=given.probes,
+        sequences=given.sequences or None,
+        layers=given.layers or None,
+        every=given.every,
+        inputs=task.inputs,
+    )
 
 
 def _load(config: RunConfig) -> Text | Examples:
