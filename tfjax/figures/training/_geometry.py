@@ -133,7 +133,7 @@ _NOTE = (
 def _setup(vocabulary: int, quick: bool) -> tuple[Setup, dict[str, int | None]]:
     if quick:
         config = TransformerConfig(
-            vocabulary=vocabulary, context=12, layers=3, heads=1, head_dim=8
+            vocabulary=vocabulary, context=12, layers=2, heads=1, head_dim=8
         )
         strengths = {"isometry": (1.0,), "curvature": (1.0,), "kinetic": (0.3,)}
         setup = Setup(config, 2, 1, 60, 8, 1e-2, (0.1,), strengths, 32)
