@@ -62,7 +62,8 @@ MODELS = {name: (lambda c=changes: made(**c)) for name, changes in KINDS.items()
 MODELS |= {"flow": flow}
 
 
-@pytest.mark.parametrize("name", MODELS)
+# A loop over layers has one of its own.
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "scan"])
 def test_the_map_of_a_layer_takes_its_tokens_to_those_after_it(name, tol):
     model = MODELS[name]()
     maps = layer_maps(model)
@@ -215,12 +216,10 @@ def test_training_lowers_the_term(term):
     assert 0 < np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5]), losses
 
 
-@pytest.mark.parametrize("name", ["post", "flow"])
-def test_value_and_gradient_are_finite_for_every_model(name):
+def test_value_and_gradient_are_finite_through_a_flow_of_tokens_that_coincide():
     loss = geometric_loss(nothing, isometry=0.1, curvature=0.1)
-    # Rows that repeat one letter: tokens that coincide.
     run = eqx.filter_jit(eqx.filter_value_and_grad(loss))
-    value, slope = run(MODELS[name](), TOKENS.at[:].set(3), jr.key(8))
+    value, slope = run(flow(), TOKENS.at[:].set(3), jr.key(8))
     assert np.isfinite(value)
     leaves = jax.tree.leaves(eqx.filter(slope, eqx.is_inexact_array))
     assert all(np.isfinite(leaf).all() for leaf in leaves)
