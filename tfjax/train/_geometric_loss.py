@@ -166,7 +166,10 @@ def distortions(
             x, key = given
             return distortion(apply, x, key, probes, inside)
 
-        return _each(of_sequence, (tokens, keys))
+        # Computed again for the derivative, in place of being stored.
+        alone = len(tokens) * len(chosen) == 1
+        each = of_sequence if alone else jax.checkpoint(of_sequence)
+        return _each(each, (tokens, keys))
 
     return _each(of_layer, (parts, jnp.moveaxis(hidden, 1, 0)[chosen], keys))
 
@@ -175,8 +178,7 @@ def _each(function, given):
     """A loop over leading axes; of one, none, which is compiled better."""
     if len(jax.tree.leaves(given)[0]) == 1:
         return function(jax.tree.map(lambda leaf: leaf[0], given))[None]
-    # Computed again for the derivative, in place of being stored.
-    return jax.lax.map(jax.checkpoint(function), given)
+    return jax.lax.map(function, given)
 
 
 def _drawn(key, size, wanted):
@@ -192,5 +194,6 @@ def _inputs(batch):
 
 def sequences_of(inputs):
     """Sequences along one leading axis."""
+    inputs = jnp.asarray(inputs)
     own = 1 if jnp.issubdtype(inputs.dtype, jnp.integer) else 2
     return inputs.reshape(-1, *inputs.shape[inputs.ndim - own :])

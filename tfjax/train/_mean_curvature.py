@@ -96,21 +96,25 @@ def mean_curvature_loss(
 
 
 def _solve(apply, b, rounds):
-    """So many iterations of conjugate gradients, of which none divides by 0."""
-    inner = lambda u, v: jnp.sum(u * v)
+    """So many iterations of conjugate gradients, which stand still once they are there.
 
-    def quotient(a, b):
-        good = b > 0
-        return jnp.where(good, a / jnp.where(good, b, jnp.ones_like(b)), 0)
+    What is left then is rounding, whose quotients have no derivative worth having.
+    """
+    inner = lambda u, v: jnp.sum(u * v)
+    first = inner(b, b)
+    least = jnp.finfo(b.dtype).eps ** 2 * first
 
     def step(carry, _):
         w, r, p, square = carry
         image = apply(p)
-        rate = quotient(square, inner(p, image))
+        bend = inner(p, image)
+        going = (square > least) & (bend > 0)
+        safe = lambda a: jnp.where(going, a, jnp.ones_like(a))
+        rate = jnp.where(going, square / safe(bend), jnp.zeros_like(bend))
         w, r = w + rate * p, r - rate * image
         new = inner(r, r)
-        p = r + quotient(new, square) * p
-        return (w, r, p, new), None
+        turn = jnp.where(going, new / safe(square), jnp.zeros_like(new))
+        return (w, r, r + turn * p, new), None
 
-    start = jnp.zeros_like(b), b, b, inner(b, b)
+    start = jnp.zeros_like(b), b, b, first
     return jax.lax.scan(step, start, length=rounds)[0][0]
