@@ -6,9 +6,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
-from .._core import count, must, widen
+from .._core import count, is_concrete, must, widen
 from ._isometry import distortion, pair_distortions
 from ._layer_maps import LayerMaps, layer_maps
 from ._paths import KINDS, bends, energies
@@ -24,9 +24,9 @@ SMOOTHING = 0.01
 def geometric_loss(
     loss: Loss,
     *,
-    isometry: float = 0.0,
-    curvature: float = 0.0,
-    kinetic: float = 0.0,
+    isometry: float | Float[Array, ""] = 0.0,
+    curvature: float | Float[Array, ""] = 0.0,
+    kinetic: float | Float[Array, ""] = 0.0,
     form: str = "pullback",
     kind: str = "turning",
     probes: int = 4,
@@ -48,8 +48,8 @@ def geometric_loss(
     **Arguments:**
 
     - `loss`: of the task, such as [`language_loss`][] or [`classification_loss`][].
-    - `isometry`, `curvature`, `kinetic`: the factors, at least 0. Where all are 0 the
-      loss comes back as it is.
+    - `isometry`, `curvature`, `kinetic`: the factors, at least 0; traced ones are not
+      checked. Where all are 0 the loss comes back as it is.
     - `form`: of isometry. `"pullback"` is [`pullback_isometry_loss`][] of the layers,
       on the tangent spaces where tokens are normalised (`norm` `"post"` or `"ngpt"`);
       it needs a [`Transformer`][tfjax.nn.Transformer] or a
@@ -87,7 +87,7 @@ def geometric_loss(
     """
     factors = {"isometry": isometry, "curvature": curvature, "kinetic": kinetic}
     for name, value in factors.items():
-        if not 0 <= value < float("inf"):
+        if is_concrete(value) and not 0 <= value < float("inf"):
             raise must(name, "be at least 0 and finite", repr(value))
     one_of("form", form, FORMS)
     one_of("kind", kind, KINDS)
@@ -96,9 +96,10 @@ def geometric_loss(
     for name, value in (("sequences", sequences), ("layers", layers)):
         if value is not None:
             count(name, value)
-    if not any(factors.values()):
+    used = {name for name, v in factors.items() if not is_concrete(v) or v}
+    if not used:
         return loss
-    pullback = bool(isometry) and form == "pullback"
+    pullback = "isometry" in used and form == "pullback"
 
     def terms(model, rows, key):
         """The mean of the terms over some sequences."""
@@ -107,13 +108,13 @@ def geometric_loss(
         maps = layer_maps(model) if pullback else None
         hidden = jnp.moveaxis(widen(model.hidden_states(rows))[0][0], 1, 0)
         found = jnp.zeros((), hidden.dtype)
-        if curvature and hidden.shape[1] > 2:
+        if "curvature" in used and hidden.shape[1] > 2:
             bent = jax.vmap(lambda h: jnp.mean(bends(h, kind, SMOOTHING)))(hidden)
             found = found + curvature * jnp.mean(bent)
-        if kinetic:
+        if "kinetic" in used:
             energy = jax.vmap(lambda h: jnp.sum(energies(h)))(hidden)
             found = found + kinetic * jnp.mean(energy)
-        if not isometry:
+        if "isometry" not in used:
             return found
         chosen = _drawn(lkey, hidden.shape[1] - 1, layers)
         if maps is not None:

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from ...nn import Transformer, TransformerConfig
 from ...train import classification_loss, geometric_loss
@@ -33,9 +33,10 @@ class Setup(NamedTuple):
     - `layers`, `heads`, `head_dim`: of the Transformer.
     - `steps`, `batch`: of AdamW, whose rate falls by a cosine.
     - `tuning`, `tuning_shots`: splits, and K, that hyper-parameters are chosen on.
-    - `rates`, `decays`: tried for the plain model, all pairs; what is chosen is for all.
+    - `rates`, `decays`: tried for the plain model, all pairs; all keep the chosen one.
     - `strengths`: tried for each term.
     - `shares`: of both chosen strengths, tried for them together.
+    - `form`: of isometry, as in `train.geometric_loss`.
     - `fast`: compiles less, and runs slower.
     """
 
@@ -50,6 +51,7 @@ class Setup(NamedTuple):
     decays: tuple[float, ...]
     strengths: dict[str, tuple[float, ...]]
     shares: tuple[float, ...]
+    form: str = "pullback"
     fast: bool = False
 
 
@@ -83,34 +85,31 @@ class Found(NamedTuple):
 
 _task = lambda model, batch, key: classification_loss(model, batch, None)
 _nothing = lambda model, batch, key: jnp.zeros((), batch[0].dtype)
-# Subsampled as by default; paths of tokens cost next to nothing.
-_UNITS = {
-    "isometry": geometric_loss(_nothing, isometry=1.0),
-    "curvature": geometric_loss(_nothing, curvature=1.0, sequences=4),
-    "kinetic": geometric_loss(_nothing, kinetic=1.0, sequences=4),
-}
 
 
-def loss_with(terms: tuple[str, ...]) -> Callable[..., Any]:
-    """The task's loss and some terms times their strengths, which may be traced."""
+def loss_with(terms: tuple[str, ...], form: str) -> Callable[..., Any]:
+    """The task's loss and some terms times their strengths, which may be traced.
+
+    Subsampled as by default: terms are of one sequence of a batch, isometry of one
+    layer.
+    """
 
     def loss(model, given, key):
         batch, strengths = given
-        found = _task(model, batch, key)
-        for term in terms:
-            found = found + strengths[term] * _UNITS[term](model, batch, key)
-        return found
+        used: dict[str, Any] = {term: strengths[term] for term in terms}
+        whole = geometric_loss(_task, form=form, **used)
+        return whole(model, batch, key)
 
     return loss
 
 
 def programs(setup: Setup) -> dict[str, Program]:
     """One for each contestant; where it is to be fast, one for all with a term."""
+    make = lambda terms: training(loss_with(terms, setup.form))
     if setup.fast:
-        whole = training(loss_with(TERMS))
-        plain = training(loss_with(()))
+        plain, whole = make(()), make(TERMS)
         return {name: whole if terms else plain for name, terms in CONTESTANTS.items()}
-    return {name: training(loss_with(terms)) for name, terms in CONTESTANTS.items()}
+    return {name: make(terms) for name, terms in CONTESTANTS.items()}
 
 
 class Job(NamedTuple):
@@ -167,23 +166,34 @@ class Trainer:
         """Models after training, in order."""
         return train_members(program, map(self.member, jobs))
 
+    def geometry(self, model: Transformer) -> Float[np.ndarray, " terms"]:
+        """Each of `TERMS`, of some examples to test with."""
+        few = jnp.asarray(self.problem.test_tokens[:8])
+        key = jax.random.key(self.seed[0])
+        return np.asarray(_geometry(model, few, key, self.setup.form), float)
+
 
 _model = eqx.filter_jit(Transformer)
 
 
-@eqx.filter_jit
-def guesses(model: Transformer, tokens: Float[Array, "m n f"]) -> Int[Array, " m"]:
+def guesses(
+    model: Transformer, tokens: Float[np.ndarray, "m n f"]
+) -> Int[np.ndarray, " m"]:
     """The classes that a model thinks most likely."""
-    return jnp.argmax(model(tokens), axis=-1)
+    return np.asarray(_logits(model, jnp.asarray(tokens))).argmax(axis=-1)
+
+
+_logits = eqx.filter_jit(lambda model, tokens: model(tokens))
 
 
 @eqx.filter_jit
-def _geometry(model, tokens, key):
-    """The terms of some sequences, without their strengths."""
+def _geometry(model, tokens, key, form):
+    """The terms of some sequences and all layers, without their strengths."""
     batch = tokens, jnp.zeros(len(tokens), jnp.int32)
+    ones: list[dict[str, Any]] = [{term: 1.0} for term in TERMS]
     terms = [
-        geometric_loss(_nothing, sequences=None, layers=None, **{term: 1.0})
-        for term in TERMS
+        geometric_loss(_nothing, sequences=None, layers=None, form=form, **one)
+        for one in ones
     ]
     return jnp.stack([term(model, batch, key) for term in terms])
 
@@ -213,12 +223,13 @@ def tune(
         ]
         right = []
         for job, trained in zip(jobs, trainer.run(program, jobs), strict=True):
-            found = np.asarray(guesses(trained.model, problem.tokens))
+            found = guesses(trained.model, problem.tokens)
             rest = job.split.validation
             right.append(accuracy_of(found[rest], problem.labels[rest]))
             tick()
         means = np.reshape(right, (len(settings), -1)).mean(axis=1)
-        return Choice(*settings[int(means.argmax())], float(means.max()))
+        options, strengths = settings[int(means.argmax())]
+        return Choice(options, strengths, float(means.max()))
 
     options = [
         {"learning_rate": rate, "weight_decay": decay}
@@ -266,13 +277,11 @@ def study(
         ]
         right, shapes = [], []
         for job, trained in zip(jobs, trainer.run(by[name], jobs), strict=True):
-            found = np.asarray(guesses(trained.model, problem.test_tokens))
+            found = guesses(trained.model, problem.test_tokens)
             right.append(accuracy_of(found, problem.test_labels))
             skipped += int(trained.skipped)
             if job.shots == max(problem.shots):
-                few = problem.test_tokens[:8]
-                measured = _geometry(trained.model, few, jax.random.key(seed))
-                shapes.append(np.asarray(measured, float))
+                shapes.append(trainer.geometry(trained.model))
                 leaves = jax.tree.leaves(eqx.filter(trained.model, eqx.is_array))
                 parameters[name] = sum(leaf.size for leaf in leaves)
             tick()
