@@ -3,7 +3,7 @@
 from .._report import Experiment
 
 
-_PLAYS = ("shakespeare",)
+_PLAYS, _TIME_SERIES = ("shakespeare",), ("ucr",)
 EXPERIMENTS: dict[str, Experiment] = {
     "stable-start": Experiment(
         "training._stable_start",
@@ -24,5 +24,10 @@ EXPERIMENTS: dict[str, Experiment] = {
         "training._geometry",
         "terms of geometry in training, and whether they help",
         data=_PLAYS,
+    ),
+    "fewshot": Experiment(
+        "training._fewshot",
+        "a few examples a class, with geometric terms and without",
+        data=_TIME_SERIES,
     ),
 }

@@ -48,7 +48,7 @@ def baselines(problem: Problem) -> dict[str, Guesser]:
 
     None of them chooses anything by the examples to test with. Logistic regression and
     the SVM choose their strength (and width) by cross-validation on the K examples a
-    class in as many parts as there are, at most three; for K = 1 they keep the defaults.
+    class, in K parts but at most three; for K = 1 they keep the defaults.
     """
     near = euclidean(problem.test_series, problem.series)
     band = band_of(BAND, problem.series.shape[1])
@@ -99,7 +99,7 @@ def _fitted(model, grid, x, y, K):
     selection = extra("sklearn.model_selection", "fewshot", "data")
     clone = extra("sklearn.base", "fewshot", "data").clone(model)
     threads = extra("threadpoolctl", "fewshot", "data")
-    # One thread: for matrices so small several wait for each other, twenty times longer.
+    # For matrices so small several threads wait for each other, twenty times longer.
     with threads.threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fits that have not quite converged
         if K == 1:

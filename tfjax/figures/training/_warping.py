@@ -7,8 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._core import must
-
 
 @jax.jit(static_argnames="band")
 def warped_distances(
@@ -69,10 +67,6 @@ def warped_matrix(
     xs: Float[np.ndarray, "k t c"], ys: Float[np.ndarray, "m t c"], *, band: int
 ) -> Float[np.ndarray, "k m"]:
     """Squared distances of every series of `xs` to every one of `ys`."""
-    if xs.shape[1:] != ys.shape[1:]:
-        raise must("ys", f"have series of shape {xs.shape[1:]}", ys.shape[1:])
-    if band < 0:
-        raise must("band", "be at least 0", band)
     others: Any = jnp.asarray(ys)
     each = [warped_distances(jnp.asarray(x), others, band=band) for x in xs]
     return np.stack([np.asarray(row) for row in each])
