@@ -219,6 +219,15 @@ def test_S04_what_is_stored_behind_a_mask_does_not_matter(how, tol):
     assert all(np.isfinite(slope).all() for slope in slopes)
 
 
+def test_S04_keys_behind_a_mask_may_be_too_long_to_be_squared():
+    k = K.copy()
+    k[2] = np.sqrt(np.finfo(K.dtype).max)
+    pairs = np.broadcast_to(np.arange(N_K) != 2, (N_Q, N_K))
+    slopes = gradients(Q, k, V, jnp.asarray(BETA), PRIOR, pairs)
+    expected = gradients(Q, K, V, jnp.asarray(BETA), PRIOR, pairs)
+    jax.tree.map(np.testing.assert_array_equal, slopes, expected)
+
+
 def test_a_query_that_sees_nan_is_nan_and_no_other_is():
     k = K.copy()
     k[2] = np.nan

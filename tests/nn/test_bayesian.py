@@ -29,6 +29,7 @@ from tfjax.nn._branches import Attention, rotated
 from tfjax.train import (
     RunConfig,
     classification_loss,
+    cross_entropy,
     language_loss,
     make_step,
     start,
@@ -55,6 +56,14 @@ TRAINED = [
     {"prior": "positional", "combine": "gated", "spread": True},
     {"scores": "stochastic", "combine": "gated"},
 ]
+EVERYTHING = {
+    "prior": "positional",
+    "precision": "learned",
+    "keys": "free",
+    "combine": "gated",
+    "scores": "stochastic",
+    "spread": True,
+}
 every_choice = pytest.mark.parametrize("choice", CHOICES, ids=str)
 STOCHASTIC = BayesianConfig(scores="stochastic")
 
@@ -236,9 +245,8 @@ def test_a_prior_given_at_the_call_adds_to_the_own_one_and_may_forbid(tol):
         y, divergence = module.with_divergence(X, log_prior=given)
         return jnp.sum(y**2) + divergence
 
-    for choice in (CHOICES[2], CHOICES[4], CHOICES[7]):
-        slopes = eqx.filter_jit(eqx.filter_grad(loss))(part(choice))
-        assert all(jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(slopes))
+    slopes = eqx.filter_jit(eqx.filter_grad(loss))(part(EVERYTHING))
+    assert all(jnp.all(jnp.isfinite(a)) for a in jax.tree.leaves(slopes))
 
 
 # --- Stochastic scores ----------------------------------------------------------------
@@ -298,7 +306,7 @@ def test_noise_needs_a_key_and_means_approach_the_exact_ones():
     many = np.asarray(many)
     spread = many.std(axis=0)
     # One key alone has all the weight.
-    np.testing.assert_allclose(many[:, :, 0], many[:1, :, 0], rtol=1e-6)
+    assert np.ptp(many[:, :, 0], axis=0).max() < 1e-5
     np.testing.assert_allclose(many[0, :, 0], exact[:, 0], rtol=1e-5)
     assert spread[:, 1:].mean() > 0.02
     # Weights are ratios: their means are exact to first order in the variance only.
@@ -337,12 +345,8 @@ def test_no_place_sees_a_later_one(choice):
     assert (float(divergence) > 0) == (choice.get("scores") == "stochastic")
 
 
-two_choices = pytest.mark.parametrize("choice", [CHOICES[4], CHOICES[7]], ids=str)
-
-
-@two_choices
-def test_layers_in_a_loop_are_those_in_a_row_and_jit_changes_nothing(choice, tol):
-    row, key = model(choice), jax.random.key(5)
+def test_layers_in_a_loop_are_those_in_a_row_and_jit_changes_nothing(tol):
+    row, key = model(CHOICES[7]), jax.random.key(5)
     logits, divergence = both()(row, IDS)
     stack = jax.tree.map(
         lambda *a: jnp.stack(a) if eqx.is_array(a[0]) else a[0], *row.layers
@@ -356,11 +360,10 @@ def test_layers_in_a_loop_are_those_in_a_row_and_jit_changes_nothing(choice, tol
     assert gap(row(IDS, key=key), logits) < 100 * tol.identity
 
 
-@two_choices
-def test_gradients_are_those_of_the_difference(choice):
+def test_gradients_are_those_of_the_difference():
     if not X64:
         pytest.skip("needs JAX_ENABLE_X64: float32 has no digits for a difference")
-    floats, rest = eqx.partition(model(choice), eqx.is_inexact_array)
+    floats, rest = eqx.partition(model(EVERYTHING), eqx.is_inexact_array)
     bound = variational_loss(language_loss, 0.1)
 
     @jax.jit
@@ -395,11 +398,11 @@ def test_a_few_steps_lower_the_loss(choice):
 
 
 def test_the_loss_adds_the_divergence_in_the_same_pass(tol):
-    noisy, key = model(CHOICES[7]), jax.random.key(0)
-    _, divergence = eqx.filter_jit(noisy.logits_and_divergence)(IDS[:, :-1], key=key)
-    loss = eqx.filter_jit(variational_loss(language_loss, 0.3))
-    got = loss(noisy, IDS, key)
-    expected = eqx.filter_jit(language_loss)(noisy, IDS, key) + 0.3 * divergence
+    noisy, key = model(CHOICES[7]), jax.random.key(5)
+    tokens = jnp.concatenate([IDS, IDS[:, :1]], axis=1)
+    logits, divergence = both()(noisy, IDS)
+    got = eqx.filter_jit(variational_loss(language_loss, 0.3))(noisy, tokens, key)
+    expected = cross_entropy(logits, tokens[:, 1:]) + 0.3 * divergence
     assert gap(got, expected) < 50 * tol.identity
     config = config_of({"scores": "stochastic"}, classes=3, layers=1)
     classifier = Transformer(config, key=key)

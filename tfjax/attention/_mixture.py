@@ -122,12 +122,10 @@ def mixture(
         return found, log_normal(given.q, beta)
 
     found, background = jax.vmap(one)(q, k, v, beta, log_prior)
-    # What forbids a head is selected away, so that no derivative meets -inf.
     allowed = found.sees.T & (heads != -jnp.inf)[None, :]
-    prior = jnp.where(heads == -jnp.inf, 0.0, heads)[None, :]
-    _, _, log_mass = log_total(jnp.where(allowed, prior, -jnp.inf))
-    ratio = jnp.where(found.sees, found.log_evidence, 0.0) - background
-    joint = jnp.where(allowed, prior + ratio.T, -jnp.inf)
+    prior = jnp.where(allowed, heads[None, :], -jnp.inf)
+    _, _, log_mass = log_total(prior)
+    joint = jnp.where(allowed, prior + (found.log_evidence - background).T, -jnp.inf)
     unnormalised, total, log_sum = log_total(joint)
     gate = (unnormalised / total).T
     sees = jnp.any(allowed, axis=1, keepdims=True)

@@ -186,13 +186,16 @@ class BayesianAttention(eqx.Module):
             logits, divergence = self._noisy(logits, prior, allowed, noise)
         joint = jnp.where(allowed, logits + prior, -jnp.inf)
         weights, total, log_sum = _exponentials(joint)
-        mean = jnp.matmul(
-            weights.astype(x.dtype), v, preferred_element_type=total.dtype
-        )
-        mean, variance = mean / total, None
-        if self.spread is not None:
+        variance = None
+        if self.spread is None:
+            mean = jnp.matmul(
+                weights.astype(x.dtype), v, preferred_element_type=total.dtype
+            )
+            mean = mean / total
+        else:  # both moments in one product
             (wide,), _ = widen(v)
-            second = weights @ (wide * wide) / total
+            moments = weights @ jnp.concatenate([wide, wide * wide], axis=-1)
+            mean, second = jnp.split(moments / total, 2, axis=-1)
             variance = jnp.maximum(second - mean * mean, 0)
         if self.head_log_prior is not None:
             if self.config.keys == "unit":  # here the squares tell heads apart
