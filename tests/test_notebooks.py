@@ -127,3 +127,20 @@ def test_training(executed):
     assert counted < trained < 6
     assert "Enter the KING" in printed
     assert len(re.findall(r"(worst_case|typical|measured) +from", printed)) == 6
+
+
+@pytest.mark.slow
+def test_inference(executed):
+    outputs = executed(ROOT / "notebooks" / "04_inference.ipynb")
+    pictures = [o for o in outputs if "image/png" in o.get("data", {})]
+    assert len(pictures) == 5
+    printed = "".join(o.text for o in outputs if o.output_type == "stream")
+    assert [o.text for o in outputs if o.get("name") == "stderr"] == []
+    for sentence in ("against the score over beta", "plain attention and its prior"):
+        apart = re.search(rf"{sentence}: (\S+) apart", printed).group(1)
+        assert float(apart) < 1e-5
+    gates = re.findall(r"gate \[\s*(\S+)\s+(\S+?)\s*\]", printed)
+    assert len(gates) == 5
+    assert all(abs(float(a) + float(b) - 1) < 0.02 for a, b in gates)
+    # Ten classes, all alike, would be right in a tenth of the cases.
+    assert float(re.search(r"'accuracy': ([\d.]+)", printed).group(1)) > 0.2

@@ -84,7 +84,12 @@ def test_a_run_from_a_file_to_a_sample(config, tmp_path, capsys):
     assert main(["train", "--config", str(config), "--out", str(out)]) == 2
     assert "`--out` must be a new or empty directory" in capsys.readouterr().err
     words = ["train", "--config", str(config), "--out", str(out), "--force"]
+    words += ["--set", "regularization.curvature=0.1"]
+    words += ["--set", "regularization.metrics=true"]
     assert main([*words, "--set", "training.steps=2", "--seed", "1"]) == 0
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["config"]["regularization"]["curvature"] == 0.1
+    assert len(summary["geometry"]["rank"]) == 1
     assert f"Replacing in {out}: checkpoint.npz" in capsys.readouterr().out
     assert load_run(out).config.seed == 1
     assert load_run(out).config.training.steps == 2

@@ -354,8 +354,8 @@ def test_mean_curvature_is_that_of_spheres_and_planes(tol):
 
 def test_mean_curvature_is_that_of_geometry_but_for_its_bias(tol):
     exact = float(jnp.sum(mean_curvature(torus, POINT[:2]) ** 2)) / 4
-    found = float(bent("torus")(POINT, jr.key(0), 4000)[0])
-    assert found == pytest.approx(exact, rel=0.05)
+    found = float(bent("torus")(POINT, jr.key(0), 500)[0])
+    assert found == pytest.approx(exact, rel=0.1)
 
 
 def test_mean_curvature_is_finite_where_the_rank_is_not_full():

@@ -57,9 +57,16 @@ MISTAKES = {
     "[model]\nnorm = 'ngpt'\n[initialization]\nkind = 'typical'": (
         "`initialization.kind` must be 'plain' for model.norm = 'ngpt', but was 'typic"
     ),
+    "[regularization]\nisometry = -1": "`regularization.isometry` must be at least 0",
+    "[regularization]\nform = 'push'": "`regularization.form` must be one of 'pullback",
+    "[regularization]\nprobes = 0": "`regularization.probes` must be at least 1, but w",
+    "[regularization]\nlayers = -1": "`regularization.layers` must be at least 0, whic",
+    "[regularization]\nmetrics = 1": "`regularization.metrics` must be true or false, ",
     "[depth]\nkind = 'deep'": "`depth.kind` must be one of 'discrete', 'continuous', b",
     "[depth]\nsolver = 'rk'": "`depth.solver` must be one of 'euler', 'split-euler', '",
     "depth.kind = 'continuous'\nmodel.norm = 'post'": "`model.norm` must be 'pre' or",
+    "regularization.divergence = 1": "`regularization.divergence` must be 0 but for mo",
+    "[model.bayesian]\nprior = 'flat'": "`model.bayesian.prior` must be one of 'unifor",
     "[optimizer": "The configuration is no TOML: Expected ']'",
 }
 

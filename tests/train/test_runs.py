@@ -18,7 +18,9 @@ from tfjax.nn import (
     attention_margins,
 )
 from tfjax.train import (
+    LayerGeometry,
     RunConfig,
+    cross_entropy,
     evaluate_examples,
     evaluate_text,
     load_run,
@@ -26,7 +28,10 @@ from tfjax.train import (
     make_step,
     make_task,
     parameter_count,
+    read_log,
+    read_metadata,
     sample,
+    save_checkpoint,
     train_run,
 )
 
@@ -328,6 +333,63 @@ def test_depth_may_be_time(plays, tmp_path):
         np.testing.assert_array_equal(a, b)
     drawn = sample(found, jnp.array([0, 1]), 4, key=jax.random.key(0))
     assert drawn.shape == (4,)
+
+
+def test_attention_may_be_bayesian_and_its_divergence_is_in_the_loss(plays, tmp_path):
+    values = config(plays, steps=2).to_dict()
+    values["model"]["bayesian"] = {"scores": "stochastic"}
+    values["regularization"]["divergence"] = 0.5
+    given = RunConfig.from_dict(values)
+    run = train_run(given, tmp_path / "run")
+    model, batch = run.state.model, jnp.asarray(run.task.batches(0))
+    key = jax.random.key(0)
+    logits, divergence = model.logits_and_divergence(batch[:, :-1], key=key)
+    expected = cross_entropy(logits, batch[:, 1:]) + 0.5 * divergence
+    np.testing.assert_allclose(run.task.loss(model, batch, key), expected, rtol=1e-6)
+    assert 0.5 * divergence > 1e-3
+    found = load_run(tmp_path / "run").model
+    assert found.config.bayesian == model.config.bayesian
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(model), strict=True):
+        np.testing.assert_array_equal(a, b)
+    drawn = sample(found, jnp.array([0, 1]), 4, key=key)
+    assert drawn.shape == (4,)
+
+
+def test_a_run_of_an_earlier_version_is_gone_on_with(plays, tmp_path):
+    """Its checkpoint knows fewer keys, which had their defaults."""
+    out = tmp_path / "run"
+    state = train_run(config(plays, steps=2), out).state
+    file = out / "checkpoint.npz"
+    metadata = read_metadata(file)
+    del metadata["config"]["regularization"], metadata["transformer"]["scan"]
+    save_checkpoint(file, state, metadata=metadata)
+    assert load_run(out).config == config(plays, steps=2)
+    again = train_run(config(plays, steps=2), out, resume=True)
+    assert int(again.state.step) == 2
+    with pytest.raises(ValueError, match="`config.training.batch` must be 8, but wa"):
+        train_run(config(plays, steps=2, batch=8), out, resume=True)
+    values = config(plays, steps=2).to_dict()
+    values["regularization"]["kinetic"] = 0.5
+    with pytest.raises(ValueError, match="`config.regularization.kinetic` must be 0.5"):
+        train_run(RunConfig.from_dict(values), out, resume=True)
+
+
+def test_a_run_has_terms_for_its_geometry_and_logs_that_of_every_layer(plays, tmp_path):
+    values = config(plays, evaluate_every=3).to_dict()
+    values["model"]["layers"] = 2
+    plain = train_run(RunConfig.from_dict(values), tmp_path / "plain")
+    values["regularization"] = {"kinetic": 0.01, "isometry": 0.1, "metrics": True}
+    run = train_run(RunConfig.from_dict(values), tmp_path / "run")
+    assert plain.geometry is None
+    losses = [[r["loss"] for r in result.records] for result in (plain, run)]
+    assert losses[0][0] < losses[1][0]
+    log = read_log(tmp_path / "run" / "log.jsonl")
+    logged = [r["validation"]["geometry"] for r in log if "validation" in r]
+    assert len(logged) == 2
+    assert logged[-1] == run.geometry
+    assert set(run.geometry) == set(LayerGeometry._fields)
+    assert all(len(layers) == 2 for layers in run.geometry.values())
+    assert "geometry" not in run.validation
 
 
 def test_parameters_are_counted(model):

@@ -6,6 +6,9 @@
 - `kernel_sum(q, k, v)`: attention without its normaliser.
 - `attend_hardmax(q, k, v)`: the limit at infinite inverse temperature.
 - `sinkhorn(logits)`, `attend_sinkhorn(q, k, v)`: doubly stochastic weights.
+- `posterior(q, k, v)`: attention as exact inference of the key that a query came from:
+  a `Posterior` with its mean, covariance and evidence. `mixture(q, k, v)`: that of all
+  heads, with the posterior over heads as their gate: a `Mixture`.
 - `Causal()`, `Window(w)`, `TopK(k)`: masks; `AbstractMask` is what a new one extends.
 - `existing_tokens`, `resolve_mask`: what a mask says.
 """
@@ -20,6 +23,8 @@ from ._masks import (
     existing_tokens as existing_tokens,
     resolve_mask as resolve_mask,
 )
+from ._mixture import Mixture as Mixture, mixture as mixture
+from ._posterior import Posterior as Posterior, posterior as posterior
 from ._sinkhorn import (
     Sinkhorn as Sinkhorn,
     attend_sinkhorn as attend_sinkhorn,

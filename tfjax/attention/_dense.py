@@ -19,6 +19,13 @@ def logits_of(
         logits = logits + (
             given.prior if given.prior.ndim == 2 else given.prior[None, :]
         )
+    return restricted(given, logits)
+
+
+def restricted(
+    given: Given, logits: Float[Array, "n_q n_k"]
+) -> tuple[Float[Array, "n_q n_k"], Bool[Array, "n_q 1"] | None]:
+    """Logits made -inf where forbidden; and which rows are NaN by right, if any may."""
     if given.bad_q is None:
         return logits, None  # nothing is masked
     bad = given.bad_q[:, None]

@@ -7,6 +7,9 @@
 - `Transformer(config)`, of `TransformerLayer`s, with a `TransformerConfig`: a model to
   be trained. `attention_margins` says how far its heads are from expanding,
   `stable_initialization` brings them to a margin.
+- `BayesianAttention`, with a `BayesianConfig`: attention as inference, with priors,
+  precisions, gates and stochastic scores to be chosen; `HeadPosteriors`.
+- `predict(model, inputs)`: a `Prediction`, with its uncertainty in two parts.
 - `suggested_depth`, `scaled_learning_rate`: rules of thumb, and when they hold.
 - `ContinuousTransformer(config, key=key)`: a `Transformer` whose depth is time, by any
   solver; `.from_transformer(model)` reads trained layers so.
@@ -17,6 +20,11 @@
 """
 
 from ._albert import AlbertEncoder as AlbertEncoder
+from ._bayesian import (
+    BayesianAttention as BayesianAttention,
+    HeadPosteriors as HeadPosteriors,
+)
+from ._bayesian_config import BayesianConfig as BayesianConfig
 from ._bert import BertEncoder as BertEncoder
 from ._config import AlbertConfig as AlbertConfig, BertConfig as BertConfig
 from ._continuous import ContinuousTransformer as ContinuousTransformer
@@ -31,6 +39,7 @@ from ._margins import (
     AttentionMargins as AttentionMargins,
     attention_margins as attention_margins,
 )
+from ._predict import Prediction as Prediction, predict as predict
 from ._pretrained import (
     Pretrained as Pretrained,
     Tokens as Tokens,

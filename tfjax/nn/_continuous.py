@@ -58,8 +58,9 @@ class ContinuousTransformer(eqx.Module):
 
     **Arguments:**
 
-    - `config`: a [`TransformerConfig`][], with `norm` `"pre"` or `"peri"`, and `block`
-      `"residual"`. A share of entries that is dropped is the same from knot to knot.
+    - `config`: a [`TransformerConfig`][], with `norm` `"pre"` or `"peri"`, `block`
+      `"residual"`, and no stochastic scores. A share of entries that is dropped is the
+      same from knot to knot.
     - `key`: draws the weights: those of the Transformer of the same key.
     - `dtype`: of the parameters, as there. The branches are computed in it, and summed
       in float32 at least.
@@ -310,3 +311,7 @@ def check_flow(config: Any) -> None:
     if config.norm not in NORMS:
         rule = "be 'pre' or 'peri' for a flow, which normalises no sum"
         raise must("norm", rule, repr(config.norm))
+    bayesian = config.bayesian
+    if bayesian is not None and bayesian.scores == "stochastic":
+        rule = "have exact scores for a flow, which has no divergence of them"
+        raise must("bayesian", rule, repr(bayesian.scores))

@@ -54,8 +54,8 @@ def stable_initialization(
     equal it within rounding (`"measured"`: are above it by less than a thousandth,
     unless they jump there).
 
-    **Raises:** ValueError where the norm is `"ngpt"`, the inputs do not fit, or the
-    margin is not positive.
+    **Raises:** ValueError where the norm is `"ngpt"`, attention is Bayesian, the inputs
+    do not fit, or the margin is not positive.
 
     !!! example
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Shaped
 
 from .._core import matmul, must, safe_norm, widen
+from ._bayesian import BayesianAttention
 from ._branches import Attention, Tokens, rotated
 from ._transformer import Transformer, TransformerLayer
 
@@ -74,7 +75,8 @@ def attention_margins(
 
     **Returns:** [`AttentionMargins`][], each of shape (layers, heads).
 
-    **Raises:** ValueError where the norm is `"ngpt"`, or the inputs do not fit.
+    **Raises:** ValueError where the norm is `"ngpt"`, attention is Bayesian, or the
+    inputs do not fit.
 
     !!! example
 
@@ -112,6 +114,9 @@ def layer_by_layer(
     if config.norm == "ngpt":
         rule = "have the norm 'pre', 'post' or 'peri', which leave queries their length"
         raise must("model", rule, "one of norm 'ngpt'")
+    if config.bayesian is not None:
+        rule = "have common attention, whose derivative the margins are made of"
+        raise must("model", rule, "one with `bayesian`")
     n = x.shape[-2]
     mask = jnp.tril(jnp.ones((n, n), bool)) if config.sees_earlier_only else None
     each, results = model.layers, []
@@ -141,7 +146,7 @@ def seen_by(layer: TransformerLayer, x: Tokens) -> Float[Array, "b n half_or_d"]
     return widen(x)[0][0].reshape(-1, *x.shape[-2:])
 
 
-def heads_of(attention: Attention) -> Heads:
+def heads_of(attention: Attention | BayesianAttention) -> Heads:
     """Its weights, head by head."""
     (qkv, out), _ = widen(attention.qkv, attention.out)
     d, h = out.shape[0], attention.heads

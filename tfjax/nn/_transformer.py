@@ -11,6 +11,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Key, Shaped
 
 from .._core import must, normalize, require, widen
+from ._bayesian import BayesianAttention
 from ._branches import Attention, FeedForward, Norm, Tokens, dropped, like
 from ._layers import default_dtype
 from ._transformer_config import TransformerConfig
@@ -26,7 +27,7 @@ class TransformerLayer(eqx.Module):
     - `dtype`: of the parameters.
     """
 
-    attention: Attention
+    attention: Attention | BayesianAttention
     feed_forward: FeedForward
     norms: tuple[Norm, Norm]
     outer_norms: tuple[Norm, Norm] | None
@@ -38,7 +39,8 @@ class TransformerLayer(eqx.Module):
         sphere = config.norm == "ngpt"
         norm = lambda: Norm(d, sphere=sphere, dtype=dtype)
         akey, fkey = jr.split(key)
-        self.attention = Attention(config, d, key=akey, dtype=dtype)
+        kind = Attention if config.bayesian is None else BayesianAttention
+        self.attention = kind(config, d, key=akey, dtype=dtype)
         self.feed_forward = FeedForward(config, d, key=fkey, dtype=dtype)
         self.norms = norm(), norm()
         self.outer_norms = (norm(), norm()) if config.norm == "peri" else None
@@ -53,42 +55,75 @@ class TransformerLayer(eqx.Module):
         key: Key[Array, ""] | None = None,
     ) -> Tokens:
         """Tokens after this layer; without `key` nothing is dropped."""
-        attended, fed = self.branches(mask, key)
+        return self.with_divergence(x, mask, key)[0]
+
+    def with_divergence(
+        self,
+        x: Tokens,
+        mask: Bool[Array, "n n"] | None,
+        key: Key[Array, ""] | None,
+    ) -> tuple[Tokens, Float[Array, ""]]:
+        """The tokens, and the divergence of stochastic scores from their prior."""
+        keys = self._keys(key)
         if self.config.block == "leapfrog":
             q, p = jnp.split(x, 2, axis=-1)
-            p = p + attended(q)
-            q = q + fed(p)
-            return jnp.concatenate([q, p], axis=-1)
-        for i, branch in enumerate((attended, fed)):
-            y = branch(x)
-            if self.config.block == "cayley":
-                x = turned(x, y)
-            elif self.config.norm == "post":
-                x = self.norms[i](x + y)
-            elif self.rates is not None:
-                x = normalize(x + like(self.rates[i], x) * (normalize(y) - x))
-            else:
-                x = x + y
-        return x
+            y, divergence = self._attended(q, mask, keys)
+            p = p + y
+            q = q + self._fed(p, keys)
+            return jnp.concatenate([q, p], axis=-1), divergence
+        y, divergence = self._attended(x, mask, keys)
+        x = self._joined(0, x, y)
+        return self._joined(1, x, self._fed(x, keys)), divergence
 
     def branches(
         self, mask: Bool[Array, "n n"] | None, key: Key[Array, ""] | None
     ) -> tuple[Callable[[Tokens], Tokens], Callable[[Tokens], Tokens]]:
         """What attention and the feed-forward map add, as functions of the tokens."""
-        keys = (None, None) if key is None else jr.split(key)
-        attention = lambda x: self.attention(x, mask)
+        keys = self._keys(key)
         return (
-            lambda x: self._branch(0, attention, x, keys[0]),
-            lambda x: self._branch(1, self.feed_forward, x, keys[1]),
+            lambda x: self._attended(x, mask, keys)[0],
+            lambda x: self._fed(x, keys),
         )
 
-    def _branch(self, i, function, x, key):
+    def _keys(self, key):
+        """For what each branch drops, and for the scores."""
+        if self.config.bayesian is None:
+            return (None, None) if key is None else jr.split(key)
+        return (None, None, None) if key is None else jr.split(key, 3)
+
+    def _attended(self, x, mask, keys):
+        seen = self._seen(0, x)
+        if isinstance(self.attention, BayesianAttention):
+            y, divergence = self.attention.with_divergence(seen, mask, keys[2])
+        else:
+            y = self.attention(seen, mask)
+            divergence = jnp.zeros((), widen(y)[0][0].dtype)
+        return self._added(0, y, keys), divergence
+
+    def _fed(self, x, keys):
+        return self._added(1, self.feed_forward(self._seen(1, x)), keys)
+
+    def _seen(self, i, x):
+        """What a branch is given."""
+        return self.norms[i](x) if self.config.norm in ("pre", "peri") else x
+
+    def _added(self, i, y, keys):
         """What a branch adds, before its rate."""
         config = self.config
-        y = function(self.norms[i](x) if config.norm in ("pre", "peri") else x)
         if self.outer_norms is not None:
             y = self.outer_norms[i](y)
-        return config.layers**-config.branch_exponent * dropped(y, config.dropout, key)
+        y = dropped(y, config.dropout, keys[i])
+        return config.layers**-config.branch_exponent * y
+
+    def _joined(self, i, x, y):
+        """The tokens and what a branch adds to them."""
+        if self.config.block == "cayley":
+            return turned(x, y)
+        if self.config.norm == "post":
+            return self.norms[i](x + y)
+        if self.rates is not None:
+            return normalize(x + like(self.rates[i], x) * (normalize(y) - x))
+        return x + y
 
 
 def turned(x: Tokens, y: Tokens) -> Tokens:
@@ -188,13 +223,27 @@ class Transformer(eqx.Module):
         *,
         key: Key[Array, ""] | None = None,
     ) -> Float[Array, "..."]:
-        return self.logits(self._through(self.embed(inputs), key, keep=False))
+        return self.logits(self._through(self.embed(inputs), key, keep=False)[0])
+
+    def logits_and_divergence(
+        self, inputs: Shaped[Array, "..."], *, key: Key[Array, ""] | None = None
+    ) -> tuple[Float[Array, "..."], Float[Array, ""]]:
+        """The logits, and how far stochastic scores are from their prior.
+
+        **Arguments:** as of the call.
+
+        **Returns:** what the call returns, and a Kullback-Leibler divergence in nats,
+        summed over layers, heads and keys, in the mean over tokens; 0 for scores that
+        are not stochastic.
+        """
+        x, divergence = self._through(self.embed(inputs), key, keep=False)
+        return self.logits(x), divergence
 
     def hidden_states(
         self, inputs: Shaped[Array, "..."], *, key: Key[Array, ""] | None = None
     ) -> Float[Array, "layers_plus_1 *batch n d"]:
         """The tokens as they enter the first layer, and as they leave each layer."""
-        return self._through(self.embed(inputs), key, keep=True)
+        return self._through(self.embed(inputs), key, keep=True)[0]
 
     def embed(self, inputs: Shaped[Array, "..."]) -> Tokens:
         """The tokens that enter the first layer."""
@@ -234,7 +283,7 @@ class Transformer(eqx.Module):
         return scale * (x @ head.T)
 
     def _through(self, x, key, keep):
-        """The last tokens, or those of all layers."""
+        """The last tokens, or those of all layers, and the sum of divergences."""
         config, n = self.config, x.shape[-2]
         mask = jnp.tril(jnp.ones((n, n), bool)) if config.sees_earlier_only else None
         keys = None if key is None else jr.split(key, config.layers)
@@ -243,12 +292,16 @@ class Transformer(eqx.Module):
 
             def step(x, given):
                 part, key = given
-                x = eqx.combine(part, static)(x, mask, key)
-                return x, x if keep else None
+                layer = eqx.combine(part, static)
+                x, divergence = layer.with_divergence(x, mask, key)
+                return x, (x if keep else None, divergence)
 
-            last, later = jax.lax.scan(step, x, (parts, keys))
-            return last if later is None else jnp.concatenate([x[None], later])
-        states = [x]
+            last, (later, each) = jax.lax.scan(step, x, (parts, keys))
+            states = last if later is None else jnp.concatenate([x[None], later])
+            return states, jnp.sum(each)
+        states, total = [x], jnp.zeros((), widen(x)[0][0].dtype)
         for i, layer in enumerate(self.layers):
-            states.append(layer(states[-1], mask, None if keys is None else keys[i]))
-        return jnp.stack(states) if keep else states[-1]
+            given = mask, None if keys is None else keys[i]
+            x, divergence = layer.with_divergence(states[-1], *given)
+            states, total = [*states, x], total + divergence
+        return jnp.stack(states) if keep else states[-1], total

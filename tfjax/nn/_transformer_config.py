@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .._core import must
+from ._bayesian_config import BayesianConfig
 
 
 NORMS = ("pre", "post", "peri", "ngpt")
@@ -48,6 +49,8 @@ class TransformerConfig:
     - `tied`: whether a language model reads its logits off its table of tokens.
     - `scan`: whether layers run in a loop of the compiled program: it compiles faster
       for many layers, and on CPU runs a quarter slower.
+    - `bayesian`: the choices of [`BayesianAttention`][tfjax.nn.BayesianAttention], a
+      [`BayesianConfig`][]; None is common attention.
 
     **Raises:** ValueError where a value is impossible. Warns where `head_dim` is no
     multiple of 8.
@@ -78,6 +81,7 @@ class TransformerConfig:
     dropout: float = 0.0
     tied: bool = True
     scan: bool = False
+    bayesian: BayesianConfig | None = None
 
     def __post_init__(self) -> None:
         for name in ("context", "layers", "heads", "head_dim", "mlp_ratio"):
@@ -112,6 +116,11 @@ class TransformerConfig:
         if self.block != "residual" and self.norm not in ("pre", "peri"):
             rule = f"be 'pre' or 'peri' for block = {self.block!r}"
             raise must("norm", rule, repr(self.norm))
+        if not isinstance(self.bayesian, BayesianConfig | None):
+            raise must("bayesian", "be a BayesianConfig, or None", repr(self.bayesian))
+        if self.bayesian is not None and self.norm == "ngpt":
+            rule = "be 'pre', 'post' or 'peri' with `bayesian`"
+            raise must("norm", rule, "'ngpt', which has scales of its own for keys")
         if self.block == "leapfrog" and self.heads % 2:
             rule = "be even for block = 'leapfrog', whose halves share them"
             raise must("heads", rule, self.heads)
@@ -142,6 +151,9 @@ class TransformerConfig:
         unknown = sorted(set(values) - set(known))
         if unknown:
             raise must("values", f"have keys among {known}", f"given {unknown}")
+        bayesian = values.get("bayesian")
+        if isinstance(bayesian, Mapping):
+            values = {**values, "bayesian": BayesianConfig.from_dict(bayesian)}
         return cls(**values)
 
 

@@ -3,7 +3,8 @@
 - `fit(model, loss, batches, steps=, key=)`: a run that can be interrupted and resumed.
 - `make_step(loss, optimizer)`, `start(model, optimizer, key)`, `TrainState`: a step.
 - `make_optimizer(steps=)`, `rate_schedule(steps=)`: AdamW with a schedule.
-- `cross_entropy`, `language_loss`, `classification_loss`: what is minimised.
+- `cross_entropy`, `language_loss`, `classification_loss`: what is minimised;
+  `variational_loss(loss, weight)`: with the divergence of stochastic scores.
 - `geometric_loss(loss, isometry=, curvature=, kinetic=)`: a loss with terms for the
   geometry of the layers; `layer_geometry(model, inputs, key=)`, `LayerGeometry`: what
   it is.
@@ -61,6 +62,7 @@ from ._losses import (
     classification_loss as classification_loss,
     cross_entropy as cross_entropy,
     language_loss as language_loss,
+    variational_loss as variational_loss,
 )
 from ._mean_curvature import mean_curvature_loss as mean_curvature_loss
 from ._metrics import (

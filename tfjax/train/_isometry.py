@@ -46,7 +46,8 @@ def isometry_loss(
       point, which counts 0; collapse onto a line or into clusters costs as before. The
       unit of $\epsilon$ is then each layer's own m.
     - `smoothing`: $\epsilon$, positive: distances much shorter than this share of the
-      root mean square one are not told apart.
+      root mean square one are not told apart, nor are any shorter than the rounding of
+      the tokens.
 
     **Returns:** a scalar, at least 0, in float32 at least; 0 for one token.
 
@@ -78,11 +79,13 @@ def pair_distortions(
         # In one unit, so that no square underflows; the loss is the same in any.
         size = jax.lax.stop_gradient(jnp.max(jnp.abs(before - before[:1])))
         size = jnp.where(size > 0, size, jnp.ones_like(size))
-        s, later = squared_distances(before / size), squared_distances(after / size)
+        before, after = before / size, after / size
+        s, later = squared_distances(before), squared_distances(after)
         pairs = ~jnp.eye(len(before), dtype=bool)
         mean = lambda a: jnp.sum(a) / max(a.size - len(a), 1)
-        floor = smoothing**2 * mean(s)
-        top = later + (smoothing**2 * mean(later) if scale_free else floor)
+        floor = smoothing**2 * mean(s) + rounding(before)
+        above = smoothing**2 * mean(later) + rounding(after)
+        top = later + (above if scale_free else floor)
         bottom = s + floor
         told = pairs & (bottom > 0) & (top > 0)
         safe = lambda a: jnp.where(told, a, jnp.ones_like(a))
@@ -95,6 +98,12 @@ def pair_distortions(
         return jnp.sum(share * ratio**2)
 
     return jax.vmap(one)(hidden[:-1], hidden[1:])
+
+
+def rounding(x: Float[Array, "..."]) -> Float[Array, ""]:
+    """The square of a distance that means nothing between tokens of such entries."""
+    unit = 8 * jnp.finfo(x.dtype).eps
+    return jax.lax.stop_gradient(unit**2 * jnp.mean(jnp.sum(x * x, axis=-1)))
 
 
 def squared_distances(x: Float[Array, "n d"]) -> Float[Array, "n n"]:

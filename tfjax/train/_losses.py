@@ -1,5 +1,6 @@
 """What is minimised in training: cross-entropy of tokens, and of classes."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,66 @@ def cross_entropy(
     )
     picked = jnp.sum(jnp.where(chosen, wide, jnp.zeros_like(wide)), axis=-1)
     return jnp.mean(jax.nn.logsumexp(wide, axis=-1) - picked)
+
+
+def variational_loss(
+    loss: Callable[..., Any], weight: float = 1.0
+) -> Callable[..., Float[Array, ""]]:
+    r"""A loss, and beside it the divergence of stochastic scores: for [`make_step`][].
+
+    $$L + \lambda\, D$$
+
+    with D as [`tfjax.nn.Transformer`][]'s `logits_and_divergence` has it, in the same
+    pass. For [`language_loss`][] and $\lambda = 1$ it is, in the mean over tokens, an
+    upper bound of the surprise with scores integrated over their prior; for
+    [`classification_loss`][] of n tokens $\lambda = n$ is. Smaller weights temper it.
+
+    **Arguments:**
+
+    - `loss`: a function `(model, batch, key) -> scalar` that calls the model once, such
+      as [`language_loss`][] or [`classification_loss`][].
+    - `weight`: lambda, a number of at least 0.
+
+    **Returns:** a function `(model, batch, key) -> scalar`, in nats, of a
+    [`Transformer`][tfjax.nn.Transformer]. Without a key scores are exact, and the
+    divergence is that of the distributions around them.
+
+    **Raises:** ValueError where the weight is negative or not finite.
+
+    !!! example
+
+        >>> import jax
+        >>> from tfjax.nn import BayesianConfig, Transformer, TransformerConfig
+        >>> from tfjax.train import language_loss, variational_loss
+        >>> config = TransformerConfig(
+        ...     vocabulary=65,
+        ...     layers=2,
+        ...     heads=2,
+        ...     head_dim=16,
+        ...     bayesian=BayesianConfig(scores="stochastic"),
+        ... )
+        >>> model, key = Transformer(config, key=jax.random.key(0)), jax.random.key(1)
+        >>> tokens = jax.random.randint(key, (3, 11), 0, 65)
+        >>> bound = variational_loss(language_loss)(model, tokens, key)
+        >>> bool(bound > language_loss(model, tokens, key))
+        True
+
+    Source: arXiv 2010.10604, section 3.
+    """
+    if isinstance(weight, bool) or not 0 <= weight < math.inf:
+        raise must("weight", "be a number of at least 0", repr(weight))
+
+    def bound(model: Any, batch: Any, key: Any) -> Float[Array, ""]:
+        divergences = []
+
+        def logits(inputs: Any, *, key: Any = None) -> Any:
+            found, divergence = model.logits_and_divergence(inputs, key=key)
+            divergences.append(divergence)
+            return found
+
+        return loss(logits, batch, key) + weight * sum(divergences)
+
+    return bound
 
 
 def language_loss(

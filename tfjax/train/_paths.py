@@ -6,7 +6,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .._core import must, normalize
-from ._isometry import states
+from ._isometry import rounding, states
 from ._sections import one_of
 
 
@@ -47,8 +47,9 @@ def curvature_loss(
       shape (layers, n, d).
     - `kind`: `"turning"` or `"menger"`.
     - `smoothing`: $\epsilon$, at least 0: steps much shorter than this share of the
-      root mean square one do not count. It lowers the loss of a step of mean length by
-      a share of $2 \epsilon^2$. With 0 the gradient is not bounded at short steps.
+      root mean square one do not count, nor do those within the rounding of the tokens.
+      It lowers the loss of a step of mean length by a share of $2 \epsilon^2$. With 0
+      the gradient is not bounded at short steps.
 
     **Returns:** a scalar, in float32 at least; 0 for fewer than three layers.
 
@@ -84,7 +85,7 @@ def bends(
     size = jnp.where(size > 0, size, jnp.ones_like(size))
     steps = steps / size
     square = jnp.sum(steps * steps, axis=-1)
-    floor = smoothing**2 * jnp.mean(square)
+    floor = smoothing**2 * jnp.mean(square) + rounding(hidden / size)
     moves = square > 0
     weight = square / jnp.where(moves, square + floor, jnp.ones_like(square))
     both = weight[:-1] * weight[1:]

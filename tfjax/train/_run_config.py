@@ -285,6 +285,13 @@ class RunConfig:
         if self.initialization.kind != "plain" and self.model.get("norm") == "ngpt":
             rule = "be 'plain' for model.norm = 'ngpt'"
             raise must("initialization.kind", rule, repr(self.initialization.kind))
+        bayesian = sizes.bayesian
+        noisy = bayesian is not None and bayesian.scores == "stochastic"
+        if self.regularization.divergence and not noisy:
+            rule = "be 0 but for model.bayesian.scores = 'stochastic'"
+            raise must(
+                "regularization.divergence", rule, self.regularization.divergence
+            )
         if len(optimizer.betas) != 2 or not all(0 <= b < 1 for b in optimizer.betas):
             raise must("optimizer.betas", "be two numbers in [0, 1)", optimizer.betas)
 

@@ -36,7 +36,10 @@ def _value(name: str, hint: Any, value: Any) -> Any:
         kind, _ = hint.__args__
         return None if value is None else _value(name, kind, value)
     if dataclasses.is_dataclass(hint):
-        return section(typing.cast(type, hint), f"{name}.", value)
+        if not isinstance(value, Mapping):
+            raise must(name, "be a section", repr(value))
+        with prefixed(name):  # a class does not know the sections it is in
+            return section(typing.cast(type, hint), f"{name}.", value)
     if typing.get_origin(hint) is tuple:
         if not isinstance(value, list | tuple):
             raise must(name, "be a list", repr(value))

@@ -12,7 +12,7 @@ from ..nn._extra import extra
 from ._evaluate import evaluate_examples, evaluate_text
 from ._examples import Examples, load_digits, load_ucr
 from ._geometric_loss import geometric_loss
-from ._losses import classification_loss, language_loss
+from ._losses import classification_loss, language_loss, variational_loss
 from ._ngram import witten_bell_bits
 from ._run_config import RunConfig
 from ._step import Loss
@@ -83,9 +83,11 @@ def make_task(config: RunConfig) -> Task:
 
 def _regularized(config: RunConfig, task: Task) -> Loss:
     """The loss of the task with the terms that are wanted beside it."""
-    given = config.regularization
+    given, loss = config.regularization, task.loss
+    if given.divergence:
+        loss = variational_loss(loss, given.divergence)
     return geometric_loss(
-        task.loss,
+        loss,
         isometry=given.isometry,
         curvature=given.curvature,
         kinetic=given.kinetic,

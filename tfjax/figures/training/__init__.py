@@ -20,6 +20,11 @@ EXPERIMENTS: dict[str, Experiment] = {
         "blocks that keep a structure, and plain ones, on long sequences",
         data=_PLAYS,
     ),
+    "geometry": Experiment(
+        "training._geometry",
+        "terms of geometry in training, and whether they help",
+        data=_PLAYS,
+    ),
     "fewshot": Experiment(
         "training._fewshot",
         "a few examples a class, with geometric terms and without",
