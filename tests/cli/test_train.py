@@ -86,6 +86,7 @@ def test_a_run_from_a_file_to_a_sample(config, tmp_path, capsys):
     words = ["train", "--config", str(config), "--out", str(out), "--force"]
     words += ["--set", "regularization.curvature=0.1"]
     words += ["--set", "regularization.metrics=true"]
+    words += ["--set", "model.bayesian.prior=learned"]
     assert main([*words, "--set", "training.steps=2", "--seed", "1"]) == 0
     summary = json.loads((out / "summary.json").read_text())
     assert summary["config"]["regularization"]["curvature"] == 0.1

@@ -228,7 +228,9 @@ def _change(values: dict[str, Any], word: str) -> None:
     *sections, key = path.strip().split(".")
     place = values
     for section in sections:
-        place = place.setdefault(section, {})
+        if place.get(section) is None:  # a section that is left out
+            place[section] = {}
+        place = place[section]
         if not isinstance(place, dict):
             raise must("--set", "name a key of a section", repr(word))
     place[key] = value

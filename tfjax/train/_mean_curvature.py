@@ -101,6 +101,10 @@ def _solve(apply, b, rounds):
     What is left then is rounding, whose quotients have no derivative worth having.
     """
     inner = lambda u, v: jnp.sum(u * v)
+    # In a unit of its own: b may be rounding alone, whose squares would underflow.
+    size = jax.lax.stop_gradient(jnp.max(jnp.abs(b)))
+    size = jnp.where(size > 0, size, jnp.ones_like(size))
+    b = b / size
     first = inner(b, b)
     least = jnp.finfo(b.dtype).eps ** 2 * first
 
@@ -117,4 +121,4 @@ def _solve(apply, b, rounds):
         return (w, r, r + turn * p, new), None
 
     start = jnp.zeros_like(b), b, b, first
-    return jax.lax.scan(step, start, length=rounds)[0][0]
+    return size * jax.lax.scan(step, start, length=rounds)[0][0]
