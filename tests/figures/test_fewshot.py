@@ -126,7 +126,7 @@ def test_warping_in_no_band_is_euclidean_and_more_band_is_never_farther():
     found = [warped_matrix(xs, ys, band=band) for band in range(8)]
     np.testing.assert_allclose(found[0], euclidean(xs, ys), rtol=1e-6)
     for narrow, wide in itertools.pairwise(found):
-        assert (wide <= narrow).all()
+        assert (wide <= (1 + 1e-6) * narrow).all()  # sums in another order
     assert np.array_equal(found[6], found[7])
 
 

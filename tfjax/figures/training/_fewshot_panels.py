@@ -43,8 +43,8 @@ def draw(outcomes: Mapping[str, tuple[Problem, dict[str, np.ndarray]]]) -> Figur
     axes[1, 0].set_ylabel("with a term less plain")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=len(labels), frameon=False,
-        fontsize=9,
+        handles, labels, loc="outside lower center", frameon=False, fontsize=9,
+        ncols=len(labels) if len(outcomes) > 2 else 5,
     )  # fmt: skip
     return figure
 

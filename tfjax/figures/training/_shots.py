@@ -4,7 +4,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float32, Int
 
 from ...train import Examples, load_digits, load_ucr
 
@@ -114,8 +114,6 @@ def splits(
     ]
 
 
-def accuracy_of(
-    guesses: Int[np.ndarray, " k"], labels: Int[np.ndarray, " k"]
-) -> Float[np.ndarray, ""]:
+def accuracy_of(guesses: Int[np.ndarray, " k"], labels: Int[np.ndarray, " k"]) -> float:
     """The share of right ones."""
-    return np.mean(guesses == labels)
+    return float(np.mean(guesses == labels))
