@@ -11,7 +11,7 @@ from ...train import LayerGeometry, layer_geometry, parameter_count, witten_bell
 from .._report import Progress, Report, Row, Table, below, near, quiet, reported
 from ._continuous_training import Corpus, bits, chain, plays
 from ._geometry_panels import draw
-from ._members import train_members
+from ._members import Program, train_members
 from ._regularized import Parts, Setup, Variant, fresh, member, parts, program
 from ._statistics import Comparison, interval, paired, verdicts
 
@@ -87,6 +87,7 @@ def geometry(
     """
     corpus = chain(seed) if quick else plays()
     setup, sizes = _setup(corpus.vocabulary, quick)
+    programs = {terms: program(terms) for terms in {v.terms for v in VARIANTS.values()}}
     found: dict[str, Found] = {}
     for k, (name, size) in enumerate(sizes.items()):
         part = lambda done, at=k: progress((at + done) / len(sizes))
@@ -97,7 +98,7 @@ def geometry(
             if (name in _QUICK if quick else size is not None or "flow" not in name)
         }
         data = parts(corpus, setup, size)
-        found[name] = _study(variants, data, setup, seed, part)
+        found[name] = _study(variants, programs, data, setup, seed, part)
     rows = _checks(found, corpus, setup)
     compared = _compared(found)
     tables = (
@@ -152,6 +153,7 @@ def _setup(vocabulary: int, quick: bool) -> tuple[Setup, dict[str, int | None]]:
 
 def _study(
     variants: dict[str, Variant],
+    programs: dict[tuple[str, ...], Program],
     data: Parts,
     setup: Setup,
     seed: int,
@@ -171,7 +173,7 @@ def _study(
             member(variant, data, setup, s, decay=decay, strengths=strengths)
             for s in seeds
         )
-        for one in train_members(program(variant.terms), members):
+        for one in train_members(programs[variant.terms], members):
             done += 1
             progress(done / total)
             yield one.model
