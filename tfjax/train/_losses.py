@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key, Shaped
 
-from .._core import must, require, widen
+from .._core import is_concrete, must, require, widen
 
 
 def cross_entropy(
@@ -61,7 +61,7 @@ def cross_entropy(
 
 
 def variational_loss(
-    loss: Callable[..., Any], weight: float = 1.0
+    loss: Callable[..., Any], weight: float | Float[Array, ""] = 1.0
 ) -> Callable[..., Float[Array, ""]]:
     r"""A loss, and beside it the divergence of stochastic scores: for [`make_step`][].
 
@@ -76,7 +76,7 @@ def variational_loss(
 
     - `loss`: a function `(model, batch, key) -> scalar` that calls the model once, such
       as [`language_loss`][] or [`classification_loss`][].
-    - `weight`: lambda, a number of at least 0.
+    - `weight`: lambda, a number of at least 0, which may be traced.
 
     **Returns:** a function `(model, batch, key) -> scalar`, in nats, of a
     [`Transformer`][tfjax.nn.Transformer]. Without a key scores are exact, and the
@@ -104,7 +104,8 @@ def variational_loss(
 
     Source: arXiv 2010.10604, section 3.
     """
-    if isinstance(weight, bool) or not 0 <= weight < math.inf:
+    known = is_concrete(weight)
+    if isinstance(weight, bool) or (known and not 0 <= weight < math.inf):
         raise must("weight", "be a number of at least 0", repr(weight))
 
     def bound(model: Any, batch: Any, key: Any) -> Float[Array, ""]:

@@ -30,4 +30,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         "a few examples a class, with geometric terms and without",
         data=_TIME_SERIES,
     ),
+    "calibration": Experiment(
+        "training._calibration",
+        "Bayesian and common attention: calibration, and under shift",
+        data=_TIME_SERIES,
+    ),
 }
