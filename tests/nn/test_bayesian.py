@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -417,6 +418,13 @@ def test_the_loss_adds_the_divergence_in_the_same_pass(tol):
     assert float(loss(classifier, batch, None)) > float(plain)
     with pytest.raises(ValueError, match="`weight` must be a number of at least 0"):
         variational_loss(language_loss, -1.0)
+
+
+def test_the_weight_of_the_divergence_may_be_traced(unchecked, tol):
+    flat = lambda inputs, key: (jnp.zeros((*inputs.shape, 7)), jnp.asarray(2.0))
+    fake = SimpleNamespace(logits_and_divergence=flat)
+    loss = lambda weight: variational_loss(language_loss, weight)(fake, IDS, None)
+    assert gap(jax.jit(loss)(jnp.asarray(0.3)), np.log(7) + 0.6) < 50 * tol.identity
 
 
 def test_a_flow_takes_exact_scores(tol):

@@ -42,6 +42,7 @@ class Setup(NamedTuple):
     - `seeds`, `tuning_seeds`: how many models of each are compared, and how many more,
       of other seeds, hyper-parameters are chosen with.
     - `ensemble`: how many models there are in one.
+    - `layers`: of a model.
     - `shots`: labelled examples of every class.
     - `steps`, `batch`, `rate`: of AdamW; the rate falls to a tenth by a cosine.
     - `decays`, `rates`, `weights`, `deviations`: what is tried: of weight decay, of
@@ -53,6 +54,7 @@ class Setup(NamedTuple):
     seeds: int
     tuning_seeds: int
     ensemble: int
+    layers: int
     shots: int
     steps: int
     batch: int
@@ -96,20 +98,20 @@ class Problem(NamedTuple):
         """How many."""
         return int(self.labels.max()) + 1
 
-    @property
-    def config(self) -> TransformerConfig:
-        """The sizes of a model."""
-        _, n, f = self.inputs.shape
-        return TransformerConfig(
-            vocabulary=None,
-            features=f,
-            classes=self.classes,
-            context=n,
-            layers=2,
-            heads=4,
-            head_dim=8,
-            positions="learned",
-        )
+
+def sizes(problem: Problem, layers: int) -> TransformerConfig:
+    """The sizes of a model of so many layers."""
+    _, n, f = problem.inputs.shape
+    return TransformerConfig(
+        vocabulary=None,
+        features=f,
+        classes=problem.classes,
+        context=n,
+        layers=layers,
+        heads=4,
+        head_dim=8,
+        positions="learned",
+    )
 
 
 def problem(name: str, seed: int) -> Problem:
@@ -187,6 +189,7 @@ def models(
 
     All contestants have the examples, the batches and the weights of the seed.
     """
+    config = sizes(problem, setup.layers)
 
     def member(seed, other):
         train = drawn(problem, setup.shots, seed)
@@ -194,7 +197,7 @@ def models(
         places = batch_places(len(train), setup.steps, setup.batch, rng)
         weight = choice.weight if name == "stochastic" else 0.0
         return Member(
-            fresh(name, problem.config, choice, seed, other),
+            fresh(name, config, choice, seed, other),
             (problem.inputs, problem.labels.astype(np.int32)),
             train[places].astype(np.int32),
             {"divergence": weight},

@@ -105,11 +105,11 @@ def _setup(name: str, quick: bool) -> Setup:
     if quick:
         names = "standard", "stochastic"
         tried = (0.3,), (0.2,), (1e-3,), (0.3,)
-        return Setup(names, 2, 1, 1, 10, 60, 16, 5e-3, *tried, 4)
+        return Setup(names, 2, 1, 1, 1, 10, 60, 16, 5e-3, *tried, 4)
     decays = 0.1, 0.3, 1.0, 3.0
     tried = decays, (0.1, 0.2, 0.4), (1e-4, 1e-3, 1e-2), (0.3, 1.0)
     shots = 30 if name == "digits" else 15
-    return Setup(tuple(TRAINED), 8, 3, 5, shots, 400, 32, 3e-3, *tried, 16)
+    return Setup(tuple(TRAINED), 8, 3, 5, 2, shots, 400, 32, 3e-3, *tried, 16)
 
 
 def _settled(values: np.ndarray, setting: str) -> np.ndarray:
@@ -147,7 +147,7 @@ def _checks(name: str, one: Found, data: Problem) -> list[Row]:
         below(f"{name}: parameters, most over least", max(sizes) / min(sizes), 1.1),
         near(
             f"{name}: weights that all have, apart at the start",
-            _apart_at_start(one, data), 0, 0,
+            _apart_at_start(one), 0, 0,
         ),
         below(
             f"{name}: common attention less the posterior for a prior exp(β|k|²/2)",
@@ -189,11 +189,11 @@ def _checks(name: str, one: Found, data: Problem) -> list[Row]:
     return rows
 
 
-def _apart_at_start(one: Found, data: Problem) -> float:
+def _apart_at_start(one: Found) -> float:
     """The largest difference of weights that standard and Bayesian models share."""
 
     def shared(name):
-        model = fresh(name, data.config, one.choices[name], 0)
+        model = fresh(name, one.standard.config, one.choices[name], 0)
         layers = [
             (x.attention.qkv, x.feed_forward.up, x.feed_forward.down)
             for x in model.layers
@@ -210,7 +210,7 @@ def _apart_at_start(one: Found, data: Problem) -> float:
 
 def _identity(model, data: Problem) -> float:
     """Trained common attention, less what the posterior gives with its weights."""
-    layer, config = model.layers[0], data.config
+    layer, config = model.layers[0], model.config
     x = layer.norms[0](model.embed(jnp.asarray(data.test[0, 0])))
     free = dataclasses.replace(config, bayesian=BayesianConfig(keys="free"))
     kind = BayesianAttention(free, key=jax.random.key(0), dtype=jnp.float32)

@@ -78,6 +78,7 @@ def _differences(axes, problem, compared, metric, label):
     axes.axvline(0, color=GREY, linewidth=0.8)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
+    axes.locator_params(axis="x", nbins=5)
     axes.set_xlabel(f"{label}: left is better")
     axes.set_title("less that of standard, in pairs, 95 %", fontsize=10, color=INK)
     axes.legend(frameon=False, fontsize=8)

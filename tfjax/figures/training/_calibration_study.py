@@ -100,7 +100,8 @@ def study(problem: Problem, setup: Setup, seed: int, progress: Progress) -> Foun
     seeds = range(seed, seed + setup.seeds)
     validation: dict[str, list[Prediction]] = {}
     test: dict[str, list[Prediction]] = {}
-    jensen, standard = None, None
+    jensen: float | None = None
+    standard: Any = None
     for name in setup.contestants:
         others = range(setup.ensemble if name == "standard" else 1)
         which = [(s, other) for s in seeds for other in others]
@@ -146,7 +147,7 @@ def study(problem: Problem, setup: Setup, seed: int, progress: Progress) -> Foun
         np.array(gain),
         jensen,
         {
-            name: parameter_count(fresh(name, problem.config, choices[name], seed))
+            name: parameter_count(fresh(name, standard.config, choices[name], seed))
             for name in setup.contestants
         },
         np.array([_neighbour(problem, setup, s) for s in seeds]),
