@@ -6,6 +6,7 @@ import pytest
 from scipy import special, stats
 
 from tfjax.figures.training._scores import (
+    BINS,
     best_temperature,
     brier,
     by_chance,
@@ -80,7 +81,9 @@ def test_reliability_has_the_calibration_error_in_it():
     expected = calibration_error(jnp.asarray(LOG_P), jnp.asarray(LABELS))
     assert error == pytest.approx(float(expected), rel=1e-5)
     sure = np.log(np.array([[1.0, 1e-30]] * 3))
-    assert reliability(sure, np.zeros(3, int))[0, -1] == 3
+    found = reliability(sure, np.zeros(3, int))
+    assert found.shape == (3, BINS)
+    assert found[0, -1] == 3
 
 
 def test_the_area_under_the_curve_is_that_of_all_pairs():
