@@ -52,12 +52,12 @@ def _reliability(axes, judged):
 
 
 def _by_strength(axes, judged, kinds, field, label):
-    for k, (name, one) in enumerate(judged.items()):
+    for name, one in judged.items():
         values = getattr(one.scores, field)
         by = values[:, 1:].reshape(len(values), kinds, -1).mean(axis=1)
         by = np.concatenate([values[:, :1], by], axis=1)
         half = stats.t.ppf(0.975, len(by) - 1) * stats.sem(by, axis=0)
-        x = np.arange(by.shape[1]) + 0.05 * (k - len(judged) / 2)
+        x = np.arange(by.shape[1])
         look = _look(name, judged)
         axes.errorbar(x, by.mean(axis=0), yerr=half, elinewidth=0.7, **look)
     axes.set_xticks(range(by.shape[1]))

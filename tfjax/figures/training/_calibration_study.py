@@ -131,7 +131,9 @@ def study(problem: Problem, setup: Setup, seed: int, progress: Progress) -> Foun
         name: _stack(list(map(tempered, found, temperatures[name])), problem)
         for name, found in test.items()
     }
-    judged["temperature"] = scaled.pop("standard")
+    # The standard one and what is made of it come first.
+    first = {"standard": judged["standard"], "temperature": scaled.pop("standard")}
+    judged = first | judged
     nats = lambda one: -log_p(one)[np.arange(len(labels)), labels].mean()
     warm = map(tempered, validation["standard"], temperatures["standard"])
     gain = [
