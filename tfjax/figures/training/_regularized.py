@@ -25,8 +25,7 @@ class Setup(NamedTuple):
 
     - `seeds`, `tuning_seeds`: how many models of each variant are compared, and how
       many more, of other seeds, strengths are chosen with.
-    - `steps`, `batch`, `rate`: of AdamW; the rate rises for a tenth of the steps, and
-      falls to a tenth by a cosine.
+    - `steps`, `batch`, `rate`: of AdamW; the rate falls to a tenth by a cosine.
     - `decays`: of weights, that are tried for models without terms.
     - `strengths`: of each term, that are tried.
     - `windows`: sequences that bits are of.
