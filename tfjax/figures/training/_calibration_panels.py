@@ -77,8 +77,8 @@ def _differences(axes, problem, compared, metric, label):
         )  # fmt: skip
     axes.axvline(0, color=GREY, linewidth=0.8)
     axes.set_yticks(range(len(names)), names)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.4, -1.0)  # downwards, with room for the legend
     axes.locator_params(axis="x", nbins=5)
     axes.set_xlabel(f"{label}: left is better")
     axes.set_title("less that of standard, in pairs, 95 %", fontsize=10, color=INK)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="upper center", ncols=2)
