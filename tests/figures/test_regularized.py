@@ -23,7 +23,7 @@ def test_choices_and_tests_share_no_token_and_neither_is_trained_on(corpus):
     data = parts(corpus, SETUP, None)
     assert data.validation.shape == data.test.shape == (SETUP.windows, LENGTH)
     sets = [set(a.ravel().tolist()) for a in data]
-    assert not (sets[0] & sets[1] or sets[0] & sets[2] or sets[1] & sets[2])
+    assert len(set.union(*sets)) == sum(map(len, sets))
     for rows in (data.validation, data.test):
         np.testing.assert_array_equal(np.diff(rows, axis=1), 1)
 
@@ -48,6 +48,7 @@ def test_members_of_a_seed_differ_by_their_terms_alone(corpus):
         assert not other.strengths
         np.testing.assert_array_equal(one.places, plain.places)
         assert one.options == other.options
-        for a, b in zip(*map(jax.tree.leaves, (one.model, other.model)), strict=True):
+        leaves = jax.tree.leaves(one.model), jax.tree.leaves(other.model)
+        for a, b in zip(*leaves, strict=True):
             np.testing.assert_array_equal(a, b)
     assert (make("plain", 4).places != plain.places).any()
