@@ -189,3 +189,17 @@ def test_jit_vmap_and_half_precision(tol):
 def test_bad_input_is_refused_by_name(change, message):
     with pytest.raises(ValueError, match=message):
         mixture(**({"q": Q, "k": K, "v": V} | change))
+
+
+@pytest.mark.parametrize("mask", [None, np.arange(N_K) > 0], ids=["all", "masked"])
+def test_a_head_that_is_forbidden_may_be_nan(mask, tol):
+    k, v = K.copy(), V.copy()
+    k[1], v[1] = np.nan, np.nan
+    prior = np.array([0.0, -np.inf, 0.5], K.dtype)
+    run = jax.jit(lambda k, v: mixture(Q, k, v, head_log_prior=prior, mask=mask))
+    got, clean = run(k, v), run(K, V)
+    for part in ("gate", "mean", "covariance", "log_evidence"):
+        a, b = getattr(got, part), getattr(clean, part)
+        np.testing.assert_allclose(a, b, rtol=0, atol=rounding(10, tol))
+    slope = jax.grad(lambda v: jnp.sum(run(k, v).mean))(jnp.asarray(v))
+    assert np.isfinite(np.asarray(slope)[[0, 2]]).all()

@@ -320,3 +320,11 @@ def test_bad_input_is_refused_by_name(change, message):
 def test_a_precision_that_is_not_positive_is_seen_under_jit():
     with pytest.raises(Exception, match="`beta` must be finite and positive"):
         found(Q, K, V, beta=-1.0)
+
+
+def test_a_prior_that_is_no_logarithm_of_a_mass_is_refused():
+    for value in (np.nan, np.inf):
+        prior = np.zeros(N_K, K.dtype)
+        prior[1] = value
+        with pytest.raises(ValueError, match="`log_prior` must be less than infinity"):
+            posterior(Q, K, V, log_prior=prior)

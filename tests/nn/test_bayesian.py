@@ -148,6 +148,36 @@ def prior_of(module, x):
     return prior
 
 
+# --- Masks ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("choice", [{}, {"combine": "gated", "spread": True}], ids=str)
+def test_S04_what_is_not_seen_may_be_nan(choice, tol):
+    module, x = part(choice), X[0].at[-1].set(jnp.nan)
+    for given in ({"mask": CAUSAL}, {"log_prior": jnp.zeros(N).at[-1].set(-jnp.inf)}):
+        got, clean = run(module, x, **given), run(module, X[0], **given)
+        assert gap(got[:-1], clean[:-1]) < rounding(10, tol)
+        assert np.isnan(got[-1]).all()
+        found = module.posterior(x, **given)
+        assert np.isfinite(found.mean[:, :-1]).all()
+    bad = run(module, X[0].at[2].set(jnp.nan), CAUSAL)
+    np.testing.assert_array_equal(np.isnan(bad).all(axis=1), np.arange(N) >= 2)
+    slope = jax.grad(lambda x: jnp.sum(run(module, x, CAUSAL)[:-1]))(x)
+    assert np.isfinite(slope).all()
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_masks_and_tokens_of_another_kind_are_named():
+    module = part({})
+    rule = r"`mask` must be booleans of shape \(6, 6\), but was"
+    for mask in (CAUSAL[None], CAUSAL.astype(float), jnp.ones(N, bool)):
+        with pytest.raises(ValueError, match=rule):
+            module(X, mask)
+    for x in (X[..., :-1], X[0, 0], jnp.ones((N, D), int)):
+        with pytest.raises(ValueError, match=r"`x` must be numbers of shape"):
+            module(x)
+
+
 # --- It is attention ------------------------------------------------------------------
 
 

@@ -10,7 +10,14 @@ from .._core import as_float, check_shape, must, widen
 from ._base import MaskLike
 from ._dense import taint
 from ._door import prepare
-from ._posterior import Kind, check_choices, explain, log_total, precision
+from ._posterior import (
+    Kind,
+    check_choices,
+    check_prior,
+    explain,
+    log_total,
+    precision,
+)
 
 
 class Mixture(NamedTuple):
@@ -93,6 +100,8 @@ def mixture(
     Computation 6 (1994), for gates that are posteriors.
     """
     check_choices(covariance, mask)
+    check_prior("log_prior", log_prior)
+    check_prior("head_log_prior", head_log_prior)
     q, k, v = as_float("q", q), as_float("k", k), as_float("v", v)
     check_shape("q", q, 3, "(h, n_q, d_k)")
     check_shape("k", k, 3, "(h, n_k, d_k)")
@@ -131,17 +140,22 @@ def mixture(
     sees = jnp.any(allowed, axis=1, keepdims=True)
     log_evidence = log_sum - jnp.where(sees, log_mass, 0.0)
     log_evidence = log_evidence + jnp.sum(background, axis=0)[:, None]
-    mean = jnp.sum(gate[:, :, None] * found.mean, axis=0)
+    counts = allowed.T[:, :, None]
+    means = jnp.where(counts, found.mean, 0.0)  # a forbidden head may be NaN
+    mean = jnp.sum(gate[:, :, None] * means, axis=0)
     spread = found.covariance
     if spread is not None:
-        apart = found.mean - mean[None]
+        spread = jnp.where(counts.reshape(h, n_q, *(1,) * (spread.ndim - 2)), spread, 0)
+        apart = means - mean[None]
         if covariance == "diagonal":
             between = apart * apart
         else:
             between = apart[..., :, None] * apart[..., None, :]
         share = gate.reshape(h, n_q, *(1,) * (spread.ndim - 2))
         spread = jnp.sum(share * (spread + between), axis=0)
-    bad = None if found.tainted is None else jnp.any(found.tainted, axis=0)
+    bad = None
+    if found.tainted is not None:
+        bad = jnp.any(found.tainted & counts, axis=0)
     cast = lambda a: taint(a.reshape(n_q, -1), bad).astype(dtype).reshape(a.shape)
     each = jax.vmap(cast)
     return Mixture(

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float
 
-from .._core import as_float, matmul, must, require, symmetric
+from .._core import as_float, is_concrete, matmul, must, require, symmetric
 from ._base import MaskLike, parts
 from ._dense import restricted, shifted, taint
 from ._door import Given, prepare
@@ -72,7 +72,9 @@ def posterior(
     - `mask`: who may attend to whom, as for [`attend`][], but for [`TopK`][], as a
       prior does not depend on the query.
     - `covariance`: `"full"`, `"diagonal"` or `"none"`. The full one takes memory of
-      O(n_q (n_k + d_v) d_v), the diagonal one forms no matrix of d_v x d_v.
+      O(n_q (n_k + d_v) d_v), the diagonal one forms no matrix of d_v x d_v. All take
+      O(n_q n_k d_k) for the differences of queries and keys, where [`attend`][] takes
+      O(n_q n_k).
 
     **Returns:** a [`Posterior`][]: weights of shape (n_q, n_k), mean of (n_q, d_v),
     covariance of (n_q, d_v, d_v) or (n_q, d_v) or None, log_evidence of (n_q,), in the
@@ -95,6 +97,7 @@ def posterior(
     the mean; the evidence is that of the mixture, its section 9.2.
     """
     check_choices(covariance, mask)
+    check_prior("log_prior", log_prior)
     # Scaled later: the same beta is in the squares of the keys.
     given, dtype = prepare(q, k, v, 1.0, log_prior, mask)
     beta = precision(beta, given.k, ())
@@ -184,6 +187,13 @@ def check_choices(covariance: str, mask: Any) -> None:
         if isinstance(part, TopK):
             rule = "be known without the scores: a prior does not depend on them"
             raise must("mask", rule, repr(part))
+
+
+def check_prior(name: str, log_prior: Any) -> None:
+    """Raises where a prior that is known is no logarithm of a finite mass."""
+    if log_prior is not None and is_concrete(log_prior):
+        array = as_float(name, log_prior)
+        require(array, array < jnp.inf, name, "be less than infinity, and not NaN")
 
 
 def _covariance(weights, v, mean, kind):

@@ -10,7 +10,7 @@ import jax.random as jr
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Key
 
-from .._core import check_shape, must, normalize, widen
+from .._core import as_float, check_shape, must, normalize, widen
 from ..attention import mixture, posterior
 from ._bayesian_config import BayesianConfig
 from ._branches import Attention, Tokens, linear, rotated
@@ -60,7 +60,9 @@ class BayesianAttention(eqx.Module):
 
     - `spread` adds a matrix times the variances of the entries of all $v$; where heads
       are gated, of those of the vector that is $v$ in the block of the head that
-      explains the token, and 0 elsewhere: $g_h s_h^2 + g_h (1 - g_h) m_h^2$.
+      explains the token, and 0 elsewhere: $g_h s_h^2 + g_h (1 - g_h) m_h^2$. They are
+      differences of moments, less exact than those of `posterior` where values lie far
+      from the origin.
 
     With the default choices it is [`attend`][tfjax.attention.attend] for keys of one
     length.
@@ -83,7 +85,8 @@ class BayesianAttention(eqx.Module):
       (h, n, n). -inf forbids a key.
 
     **Returns, when called:** tokens, of shape (..., n, d). One that may attend to
-    nothing gets 0.
+    nothing gets 0. What a mask or a prior forbids may be NaN: only tokens that see it
+    are, and itself.
 
     **Raises:** ValueError where `config` is no such thing or shapes do not fit.
 
@@ -172,7 +175,14 @@ class BayesianAttention(eqx.Module):
         heads and the keys that a token may see, in the mean over tokens; 0 for exact
         scores.
         """
+        mask = self._read(x, mask)
         n, d = x.shape[-2:]
+        bad = None
+        if mask is not None or log_prior is not None:
+            # A token that nothing sees may be NaN, which no weight of 0 would stop.
+            finite = jnp.all(jnp.isfinite(x), axis=-1)
+            x = jnp.where(finite[..., None], x, jnp.zeros_like(x))
+            bad = ~finite.reshape(-1, n)
         q, k, v = self._projected(x)
         beta = self._beta(widen(x)[0][0].dtype)
         scaled = (beta[None, :, None, None] * q).astype(x.dtype)
@@ -210,7 +220,12 @@ class BayesianAttention(eqx.Module):
         y = linear(flat(mean), self.out.astype(x.dtype))
         if variance is not None and self.spread is not None:
             y = y + linear(flat(variance), self.spread.astype(x.dtype))
-        return y.reshape(x.shape), divergence
+        y = y.reshape(x.shape)
+        if bad is not None:
+            seen = jnp.any(allowed & bad[:, None, None, :], axis=(1, 3))
+            right = (bad | seen).reshape(*x.shape[:-1], 1)
+            y = jnp.where(right, jnp.asarray(jnp.nan, y.dtype), y)
+        return y, divergence
 
     def posterior(
         self,
@@ -229,6 +244,7 @@ class BayesianAttention(eqx.Module):
         [`posterior`][tfjax.attention.posterior] of its queries, keys and values.
         """
         check_shape("x", x, 2, "(n, d)")
+        mask = self._read(x, mask)
         n, h = x.shape[0], self.heads
         q, k, v = (a[0] for a in self._projected(x))
         prior, allowed = self._log_prior(x, mask, log_prior)
@@ -249,6 +265,20 @@ class BayesianAttention(eqx.Module):
         weights, mean, _, log_evidence = found
         variance: Any = found.covariance
         return HeadPosteriors(weights, mean, variance, log_evidence, entropy, gate)
+
+    def _read(self, x, mask):
+        """The mask as an array, after a look at both."""
+        d = self.out.shape[0]
+        if not eqx.is_inexact_array(x) or x.ndim < 2 or x.shape[-1] != d:
+            got = f"{x.dtype} of shape {x.shape}" if eqx.is_array(x) else repr(x)
+            raise must("x", f"be numbers of shape (..., n, {d})", got)
+        if mask is None:
+            return None
+        n, mask = x.shape[-2], jnp.asarray(mask)
+        if mask.dtype != bool or mask.shape != (n, n):
+            got = f"{mask.dtype} of shape {mask.shape}"
+            raise must("mask", f"be booleans of shape ({n}, {n})", got)
+        return mask
 
     def _projected(self, x):
         """Queries, keys and values, each of shape (b, h, n, k)."""
@@ -288,6 +318,7 @@ class BayesianAttention(eqx.Module):
             slopes = jnp.exp(self.log_slope.astype(dtype))
             prior = -slopes[None, :, None, None] * apart[None, None]
         if given is not None:
+            given = as_float("log_prior", given)
             if given.shape not in ((n,), (n, n), (h, n, n)):
                 rule = f"have shape ({n},), ({n}, {n}) or ({h}, {n}, {n})"
                 raise must("log_prior", rule, f"of shape {given.shape}")

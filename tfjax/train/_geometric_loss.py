@@ -87,6 +87,8 @@ def geometric_loss(
     """
     factors = {"isometry": isometry, "curvature": curvature, "kinetic": kinetic}
     for name, value in factors.items():
+        if isinstance(value, str | None):
+            raise must(name, "be a number", repr(value))
         if is_concrete(value) and not 0 <= value < float("inf"):
             raise must(name, "be at least 0 and finite", repr(value))
     one_of("form", form, FORMS)

@@ -134,8 +134,9 @@ def pullback_isometry_loss(
     stretched alike; the most is $N - 1$. The zero map, which has no factor, counts
     $N - 1$ too, with gradient 0.
 
-    Numerator and denominator are unbiased estimates; their ratio has a bias of
-    O(1/probes), and none where G is diagonal, as at an isometry, whatever the key.
+    $E|G v|^2$ and $E\, v^\top G v$ are estimated without bias, from the same v; the
+    ratio has a bias of O(1/probes), and no error where G is diagonal, as at an
+    isometry, whatever the key.
 
     **Arguments:**
 
@@ -323,6 +324,6 @@ def states(name: str, hidden: ArrayLike, least: int) -> Float[Array, "layers n d
 
 def positive(name: str, value: float) -> float:
     """A positive number."""
-    if not 0 < value < float("inf"):
+    if not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise must(name, "be positive and finite", repr(value))
     return float(value)

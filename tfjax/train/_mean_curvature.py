@@ -26,15 +26,18 @@ def mean_curvature_loss(
 
     over vectors u of random signs. The image of dimension m may be all that the map
     reaches (J of full rank) or less. On a sphere of any dimension and radius r it is
-    $1/r^2$, whatever the key; on a flat image, however it is stretched, 0. A map onto a
-    space of the same dimension has no normal: it is 0 wherever J has full rank, so that
-    it says something of charts, of a few coordinates into many, and of layers that end
-    in a norm, but nothing of a residual layer as it is.
+    $1/r^2$, whatever the key; on a flat image, however it is stretched, H is 0. A map
+    onto a space of the same dimension has no normal, and H = 0 wherever J has full
+    rank, so that it says something of charts, of a few coordinates into many, and of
+    layers that end in a norm, but nothing of a residual layer as it is.
 
     $J^+ u$ is found by a fixed number of conjugate gradient iterations for
     $(J^\top J + \delta)\, w = J^\top u$, with $\delta$ a small share of the mean
     squared singular value: directions that the map all but forgets are damped, and
-    nothing is raised where there are any. With p probes and k iterations it takes about
+    nothing is raised where there are any. What damping leaves grows with the condition
+    of J, and with it zeros are none: layers whose largest singular value is hundreds of
+    times the smallest, as those of trained Transformers, need float64, a smaller
+    damping and more iterations. With p probes and k iterations it takes about
     $2 p (k + 2)$ forward and as many reverse derivatives, and three times that for its
     gradient: hence it is no part of [`geometric_loss`][].
 

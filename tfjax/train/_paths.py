@@ -39,7 +39,8 @@ def curvature_loss(
     term is multiplied by $|u|^2 / (|u|^2 + \epsilon^2 m)$, and the same of v, with m
     the mean square of all steps, so that the loss has a continuous gradient. Hence
     nothing is said about a model whose every second layer does nothing; kinetic energy
-    and isometry do.
+    and isometry do. Of three points in a row whose last is the first again
+    there is no circle: `"menger"` counts 0 there, although it tends to $4 / |u|^2$.
 
     **Arguments:**
 
@@ -67,7 +68,8 @@ def curvature_loss(
     Source: own.
     """
     one_of("kind", kind, KINDS)
-    if not 0 <= smoothing < float("inf"):
+    number = isinstance(smoothing, int | float)
+    if not number or not 0 <= smoothing < float("inf"):
         raise must("smoothing", "be at least 0 and finite", repr(smoothing))
     hidden = states("hidden", hidden, 2)
     if len(hidden) < 3:

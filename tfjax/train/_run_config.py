@@ -140,8 +140,10 @@ class RegularizationConfig:
 
     - `isometry`, `curvature`, `kinetic`: factors of terms for the geometry of the
       layers; see [`geometric_loss`][].
-    - `divergence`: a factor of the divergence of random attention scores from their
-      prior, for models that have some.
+    - `divergence`: a factor of the divergence of stochastic attention scores from their
+      prior, for models that have some: without it they learn to be less and less
+      random. 1 is the bound of variational inference for a text, the number of tokens
+      for a classifier; smaller ones temper it. See [`variational_loss`][].
     - `form`, `probes`, `sequences`, `layers`, `every`: how the terms are estimated, as
       there; 0 sequences or layers are all.
     - `metrics`: whether [`layer_geometry`][] is measured with each evaluation, on four

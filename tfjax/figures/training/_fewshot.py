@@ -104,7 +104,7 @@ def fewshot(
     false; ImportError without scikit-learn.
 
     Source: H. A. Dau et al., arXiv 1810.07758, for the series and the published errors
-    of nearest neighbours; R. Kan et al., arXiv 2501.18793, for the kinetic term.
+    of nearest neighbours; K. Kan et al., arXiv 2501.18793, for the kinetic term.
     """
     setup = _QUICK if quick else _SETUP
     names = (_DIGITS,) if quick else (_DIGITS, *SERIES)
@@ -398,5 +398,9 @@ _NOTE = (
     "order of rows. Logistic regression and the SVM choose strength and width by "
     "cross-validation on their K examples; for K = 1 they keep the defaults of "
     "scikit-learn. A test of meta-learning, with classes that training never saw, "
-    "would need more classes than 6 to 10."
+    "would need more classes than 6 to 10. "
+    "A value at the end of its grid, as the table of choices has several, may not be "
+    "the best one; the weakest strength, which curvature has mostly, changes next to "
+    "nothing, so that no difference says little of stronger ones. The Transformers' "
+    "rate and weight decay were chosen with labels that the other methods did not see."
 )

@@ -60,7 +60,8 @@ def verdicts(
     """What comparisons that were made together show, by Holm's rule.
 
     `better` is what is wanted of the difference, "lower" or "higher". That any of the
-    verdicts "better" or "worse" is wrong has a probability of at most `level`.
+    verdicts "better" or "worse" is wrong has a probability of at most `level`, as far
+    as the p values are right.
     """
     order = np.argsort([comparison.p_value for comparison in comparisons])
     found, open_still = ["no difference shown"] * len(comparisons), True
