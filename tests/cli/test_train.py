@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from tfjax.cli import main
-from tfjax.train import load_run, read_log
+from tfjax.cli._training import _change
+from tfjax.train import RunConfig, load_run, read_log
 
 
 # Models of runs are in float32, whatever the default: once is enough.
@@ -86,7 +87,6 @@ def test_a_run_from_a_file_to_a_sample(config, tmp_path, capsys):
     words = ["train", "--config", str(config), "--out", str(out), "--force"]
     words += ["--set", "regularization.curvature=0.1"]
     words += ["--set", "regularization.metrics=true"]
-    words += ["--set", "model.bayesian.prior=learned"]
     assert main([*words, "--set", "training.steps=2", "--seed", "1"]) == 0
     summary = json.loads((out / "summary.json").read_text())
     assert summary["config"]["regularization"]["curvature"] == 0.1
@@ -99,7 +99,8 @@ def test_a_run_from_a_file_to_a_sample(config, tmp_path, capsys):
     assert "this model" in capsys.readouterr().out
     changed = ["--config", str(config), "--set", "training.batch=8"]
     assert main(["train", "--resume", "--out", str(out), *changed]) == 2
-    assert "`config.seed` must be 0, but was 1" in capsys.readouterr().err
+    message = "`config.regularization.curvature` must be 0.0, but was 0.1"
+    assert message in capsys.readouterr().err
     assert main(["train", "--resume", "--out", str(out), "--seed", "2"]) == 2
     assert "`--resume` must be given alone" in capsys.readouterr().err
 
@@ -289,3 +290,12 @@ def test_a_full_disk_is_told_before_the_work(config, tmp_path, capsys, monkeypat
     message = f"The run could not be written to {out}: No space left on device."
     assert message in printed
     assert "step" not in printed
+
+
+def test_a_change_may_be_in_a_section_that_was_left_out():
+    values = RunConfig().to_dict()
+    assert values["model"]["bayesian"] is None
+    _change(values, "model.bayesian.prior=learned")
+    _change(values, "model.bayesian.deviation=0.5")
+    found = RunConfig.from_dict(values).transformer(vocabulary=9).bayesian
+    assert (found.prior, found.deviation) == ("learned", 0.5)
