@@ -35,7 +35,8 @@ def _rule(order: float) -> tuple[np.ndarray, np.ndarray]:
         # sin(phi) - 1 and log(cos(phi)), without cancellation.
         nodes = -2 * np.sin(np.pi / 4 - phi / 2) ** 2
         log_weights = order * np.log1p(-(np.sin(phi) ** 2))
-    return nodes, log_weights - scipy.special.logsumexp(log_weights)
+    total: Any = scipy.special.logsumexp(log_weights)
+    return nodes, log_weights - total
 
 
 def log_exponential_mean(
