@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Key
 
@@ -269,8 +270,10 @@ class BayesianAttention(eqx.Module):
     def _read(self, x, mask):
         """The mask as an array, after a look at both."""
         d = self.out.shape[0]
-        if not eqx.is_inexact_array(x) or x.ndim < 2 or x.shape[-1] != d:
-            got = f"{x.dtype} of shape {x.shape}" if eqx.is_array(x) else repr(x)
+        array = isinstance(x, jax.Array | np.ndarray)
+        right = array and jnp.issubdtype(x.dtype, jnp.floating)
+        if not right or x.ndim < 2 or x.shape[-1] != d:
+            got = f"{x.dtype} of shape {x.shape}" if array else repr(x)
             raise must("x", f"be numbers of shape (..., n, {d})", got)
         if mask is None:
             return None
