@@ -15,6 +15,10 @@ class Tolerances(NamedTuple):
     identity: float
     composite: float
 
+    def rounding(self, times: int) -> float:
+        """Of an identity; in float32, of so many of its roundings."""
+        return self.identity * (1 if jax.config.jax_enable_x64 else times)
+
 
 FLOAT32 = Tolerances(identity=1e-6, composite=5e-4)
 FLOAT64 = Tolerances(identity=1e-12, composite=5e-7)

@@ -14,12 +14,6 @@ from tfjax.attention import attend, mixture, posterior
 
 H, N_Q, N_K, D, D_V = 3, 4, 5, 3, 2
 BETA = np.array([0.5, 0.8, 1.3])
-X64 = jax.config.jax_enable_x64
-
-
-def rounding(times, tol):
-    """The tolerance of an identity; in float32, that of so many of its roundings."""
-    return tol.identity * (1 if X64 else times)
 
 
 def random(*shape, seed=0):
@@ -56,15 +50,15 @@ def test_T3_the_gate_is_one_softmax_over_the_keys_of_all_heads(tol):
     prior = PRIOR - logsumexp(PRIOR, axis=1, keepdims=True) + HEADS[:, None]
     joint = softmax(BETA[:, None] * logits + prior, axis=(1, 2))
     got = found()
-    close(got.gate, joint.sum(axis=2).T, rounding(2, tol))
+    close(got.gate, joint.sum(axis=2).T, tol.rounding(2))
     close(got.gate[..., None] * got.weights, joint.transpose(1, 0, 2), tol.identity)
     mean = np.einsum("qhk,hkv->qv", joint, V)
-    close(got.mean, mean, rounding(2, tol))
+    close(got.mean, mean, tol.rounding(2))
     second = np.einsum("qhk,hka,hkb->qab", joint, V, V)
     covariance = second - mean[:, :, None] * mean[:, None]
-    close(got.covariance, covariance, rounding(5, tol))
+    close(got.covariance, covariance, tol.rounding(5))
     diagonal = found(covariance="diagonal").covariance
-    close(diagonal, np.diagonal(covariance, 0, 1, 2), rounding(5, tol))
+    close(diagonal, np.diagonal(covariance, 0, 1, 2), tol.rounding(5))
     assert found(covariance="none").covariance is None
     # The sum of heads, which does not look at evidence, is another thing.
     plain = np.mean(np.einsum("hqk,hkv->hqv", got.weights, V), axis=0)
@@ -91,8 +85,8 @@ def test_evidence_is_the_joint_density_of_all_queries_by_scipy(tol):
         others = background.sum(axis=0) - background[h]
         logs[h] = heads[h] + own + others
     got = found()
-    close(got.log_evidence, logsumexp(logs, axis=0), rounding(20, tol))
-    close(got.gate, softmax(logs, axis=0), rounding(5, tol))
+    close(got.log_evidence, logsumexp(logs, axis=0), tol.rounding(20))
+    close(got.gate, softmax(logs, axis=0), tol.rounding(5))
 
 
 def test_one_head_is_its_posterior(tol):
@@ -101,7 +95,7 @@ def test_one_head_is_its_posterior(tol):
     close(got.gate[0], MASK.any(axis=1), tol.identity)
     close(got.weights[0], alone.weights, tol.identity)
     for one, other in zip(got[2:], alone[1:], strict=True):
-        close(one, other, rounding(5, tol))
+        close(one, other, tol.rounding(5))
 
 
 @functools.cache
@@ -164,7 +158,7 @@ def test_jit_vmap_and_half_precision(tol):
     eager = mixture(Q, K, V, **given)
     many = jax.vmap(lambda q: mixture(q, K, V, **given))(np.stack([Q[::-1], Q]))
     for other in (eager, jax.tree.map(lambda a: a[1], many)):
-        jax.tree.map(lambda a, b: close(a, b, rounding(10, tol)), other, one)
+        jax.tree.map(lambda a, b: close(a, b, tol.rounding(10)), other, one)
     half = [a.astype(np.float16) for a in (Q, K, V)]
     got = mixture(*half, beta=0.5)
     wide = mixture(*(a.astype(np.float32) for a in half), beta=0.5)
@@ -200,6 +194,6 @@ def test_a_head_that_is_forbidden_may_be_nan(mask, tol):
     got, clean = run(k, v), run(K, V)
     for part in ("gate", "mean", "covariance", "log_evidence"):
         a, b = getattr(got, part), getattr(clean, part)
-        np.testing.assert_allclose(a, b, rtol=0, atol=rounding(10, tol))
+        np.testing.assert_allclose(a, b, rtol=0, atol=tol.rounding(10))
     slope = jax.grad(lambda v: jnp.sum(run(k, v).mean))(jnp.asarray(v))
     assert np.isfinite(np.asarray(slope)[[0, 2]]).all()

@@ -16,11 +16,6 @@ N_Q, N_K, D, D_V, BETA = 4, 5, 3, 2, 0.8
 X64 = jax.config.jax_enable_x64
 
 
-def rounding(times, tol):
-    """The tolerance of an identity; in float32, that of so many of its roundings."""
-    return tol.identity * (1 if X64 else times)
-
-
 def random(*shape, seed=0):
     draw = np.random.default_rng((seed, *shape)).standard_normal(shape)
     return draw.astype(jnp.zeros(()).dtype)
@@ -93,9 +88,9 @@ def test_T1_it_is_bayes_rule_with_the_densities_of_scipy(given, tol):
     got = found(Q, K, V, **given)
     close(got.weights, weights, tol.identity)
     close(got.mean, mean, tol.identity)
-    within = rounding(2, tol)
+    within = tol.rounding(2)
     close(got.covariance, second - mean[:, :, None] * mean[:, None], within)
-    close(got.log_evidence[some], np.log(evidence[some]), rounding(5, tol))
+    close(got.log_evidence[some], np.log(evidence[some]), tol.rounding(5))
     assert np.all(got.log_evidence[~some] == -np.inf)
 
 
@@ -113,7 +108,7 @@ def test_unit_keys_give_attention_and_a_mixture_of_von_mises_and_fisher(tol):
     rows = [vonmises_fisher(np.float64(x), BETA).pdf(np.float64(q)) for x in k]
     joint = np.stack(rows, axis=1)
     weights = joint / joint.sum(axis=1, keepdims=True)
-    close(got.weights, weights, rounding(10, tol))
+    close(got.weights, weights, tol.rounding(10))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -123,7 +118,7 @@ def test_evidence_of_random_mixtures(seed, tol):
     q, k = scale * random(N_Q, D, seed=seed), scale * random(N_K, D, seed=seed + 9)
     got = found(q, k, V, beta=beta, log_prior=PRIOR[0])
     logs = np.log(densities(q, k, beta)) + PRIOR[0] - logsumexp(PRIOR[0])
-    close(got.log_evidence, logsumexp(logs, axis=1), rounding(20, tol))
+    close(got.log_evidence, logsumexp(logs, axis=1), tol.rounding(20))
 
 
 # --- Tweedie --------------------------------------------------------------------------
@@ -138,20 +133,20 @@ def test_T2_the_mean_is_the_score_and_its_slope_the_covariance(tol):
 
     for q in Q:
         got, score, slope = both(q)
-        close(got.mean[0] - q, score / BETA, rounding(5, tol))
-        close(slope, BETA * got.covariance[0], rounding(5, tol))
+        close(got.mean[0] - q, score / BETA, tol.rounding(5))
+        close(slope, BETA * got.covariance[0], tol.rounding(5))
         # E|v - q|^2 = |m - q|^2 + tr C.
         squares = np.sum((K - q) ** 2, axis=1) @ np.asarray(got.weights[0])
         apart = np.sum((np.asarray(got.mean[0]) - q) ** 2)
         trace = float(jnp.trace(got.covariance[0]))
-        close(squares - apart, trace, rounding(10, tol))
+        close(squares - apart, trace, tol.rounding(10))
 
 
 def test_T2_the_slope_of_any_value_is_its_covariance_with_the_keys(tol):
     one = lambda q, v: posterior(q[None], K, v, beta=BETA)
     slope = jax.jit(jax.jacfwd(lambda q: one(q, V).mean[0]))(Q[0])
     both = one(Q[0], np.concatenate([V, K], axis=1)).covariance[0]
-    close(slope, BETA * both[:D_V, D_V:], rounding(5, tol))
+    close(slope, BETA * both[:D_V, D_V:], tol.rounding(5))
 
 
 # --- Covariances ----------------------------------------------------------------------
@@ -215,9 +210,9 @@ def test_S04_what_is_stored_behind_a_mask_does_not_matter(how, tol):
     given = {"keys": {"mask": keep}, "pairs": {"mask": pairs}}
     given = given.get(how, {"log_prior": prior})
     got, alone = found(Q, k, v, **given), found(Q, K[keep], V[keep])
-    close(got.weights[:, keep], alone.weights, rounding(2, tol))
+    close(got.weights[:, keep], alone.weights, tol.rounding(2))
     for one, other in zip(got[1:], alone[1:], strict=True):
-        close(one, other, rounding(5, tol))
+        close(one, other, tol.rounding(5))
     slopes = jax.jit(
         jax.grad(lambda *a: jnp.sum(posterior(*a, beta=BETA, **given).mean), (0, 1, 2))
     )(Q, k, v)
@@ -272,11 +267,11 @@ def test_gradients_are_those_of_the_difference():
 def test_jit_and_vmap_change_nothing(tol):
     eager = posterior(Q, K, V, beta=BETA, log_prior=PRIOR, mask=MASK)
     jitted = found(Q, K, V, log_prior=PRIOR, mask=MASK)
-    jax.tree.map(lambda a, b: close(a, b, rounding(5, tol)), eager, jitted)
+    jax.tree.map(lambda a, b: close(a, b, tol.rounding(5)), eager, jitted)
     batch = jax.vmap(lambda q: posterior(q, K, V, beta=BETA, log_prior=PRIOR))
     many = batch(np.stack([Q[::-1], Q]))
     one = found(Q, K, V, log_prior=PRIOR)
-    jax.tree.map(lambda a, b: close(a[1], b, rounding(5, tol)), many, one)
+    jax.tree.map(lambda a, b: close(a[1], b, tol.rounding(5)), many, one)
 
 
 # --- What it is not -------------------------------------------------------------------
@@ -288,7 +283,7 @@ def test_T4_it_is_a_local_mean_and_not_that_of_a_gaussian_process(tol):
     local = posterior(at, x, y, beta=1.0).mean.item()
     kernel = lambda a, b: np.exp(-0.5 * (a - b.T) ** 2)
     row = kernel(at, x)
-    assert local == pytest.approx((row @ y / row.sum()).item(), abs=rounding(2, tol))
+    assert local == pytest.approx((row @ y / row.sum()).item(), abs=tol.rounding(2))
     process = (row @ np.linalg.solve(kernel(x, x) + 1e-4 * np.eye(6), y)).item()
     truth = np.sin(0.6)
     assert abs(process - truth) < 0.1 < 0.3 < abs(local - truth)

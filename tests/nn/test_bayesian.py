@@ -69,11 +69,6 @@ every_choice = pytest.mark.parametrize("choice", CHOICES, ids=str)
 STOCHASTIC = BayesianConfig(scores="stochastic")
 
 
-def rounding(times, tol):
-    """The tolerance of an identity; in float32, that of so many of its roundings."""
-    return tol.identity * (1 if X64 else times)
-
-
 def random(*shape, seed=0):
     draw = np.random.default_rng((seed, *shape)).standard_normal(shape)
     return jnp.asarray(draw.astype(jnp.zeros(()).dtype))
@@ -156,7 +151,7 @@ def test_S04_what_is_not_seen_may_be_nan(choice, tol):
     module, x = part(choice), X[0].at[-1].set(jnp.nan)
     for given in ({"mask": CAUSAL}, {"log_prior": jnp.zeros(N).at[-1].set(-jnp.inf)}):
         got, clean = run(module, x, **given), run(module, X[0], **given)
-        assert gap(got[:-1], clean[:-1]) < rounding(10, tol)
+        assert gap(got[:-1], clean[:-1]) < tol.rounding(10)
         assert np.isnan(got[-1]).all()
         found = module.posterior(x, **given)
         assert np.isfinite(found.mean[:, :-1]).all()
@@ -192,7 +187,7 @@ def test_the_default_is_attention_for_keys_of_one_length(positions, tol):
         means = jax.vmap(lambda *a: attend(*a, mask=CAUSAL))(q, k, v)
         expected.append(jnp.moveaxis(means, 0, 1).reshape(N, D) @ module.out.T)
     got = run(module, X, CAUSAL)
-    assert gap(got, jnp.stack(expected)) < rounding(10, tol)
+    assert gap(got, jnp.stack(expected)) < tol.rounding(10)
     common = Attention(plain, D, key=key, dtype=X.dtype)
     np.testing.assert_array_equal(common.qkv, module.qkv)
     np.testing.assert_array_equal(common.out, module.out)
@@ -211,7 +206,7 @@ def test_for_keys_of_one_length_it_is_the_common_layer(tol):
     put = lambda m: eqx.tree_at(lambda m: m.qkv, m, m.qkv.at[D : 2 * D].set(block))
     x = x.reshape(2, N, D)
     got, expected = run(put(module), x, CAUSAL), run(put(common), x, CAUSAL)
-    assert gap(got, expected) < rounding(10, tol)
+    assert gap(got, expected) < tol.rounding(10)
 
 
 # --- Each choice ----------------------------------------------------------------------
@@ -241,7 +236,7 @@ def test_every_choice_is_the_exact_posterior(choice, tol):
         expected = mean @ module.out.T
         if module.spread is not None:
             expected = expected + variance @ module.spread.T
-        assert gap(y, expected) < rounding(30, tol)
+        assert gap(y, expected) < tol.rounding(30)
 
 
 @pytest.mark.parametrize("choice", CHOICES[3:6], ids=str)
@@ -254,14 +249,14 @@ def test_what_a_head_infers_can_be_looked_at(choice, tol):
         given = {"beta": beta[h], "log_prior": prior[h], "mask": CAUSAL}
         one = posterior(q[h], k[h], v[h], **given, covariance="diagonal")
         for a, b in zip(found[:4], (one[0], *one[1:]), strict=True):
-            assert gap(a[h], b) < rounding(20, tol)
+            assert gap(a[h], b) < tol.rounding(20)
         entropies = [-np.sum(p[p > 0] * np.log(p[p > 0])) for p in np.array(one[0])]
-        np.testing.assert_allclose(found.entropy[h], entropies, atol=rounding(20, tol))
+        np.testing.assert_allclose(found.entropy[h], entropies, atol=tol.rounding(20))
     # The means of all heads, put together, are what the call returns.
     gate = 1.0 if found.gate is None else found.gate[..., None]
     y = jnp.moveaxis(gate * found.mean, 0, 1).reshape(N, D) @ module.out.T
     if module.spread is None:
-        assert gap(y, run(module, x, CAUSAL)) < rounding(30, tol)
+        assert gap(y, run(module, x, CAUSAL)) < tol.rounding(30)
     assert (found.gate is not None) == (choice.get("combine") == "gated")
 
 
@@ -272,9 +267,9 @@ def test_a_prior_given_at_the_call_adds_to_the_own_one_and_may_forbid(tol):
     assert gap(got[:, 0], jnp.zeros((2, D))) == 0  # it may attend to nothing
     found = module.posterior(X[0], log_prior=given)
     flat = jnp.moveaxis(found.mean, 0, 1).reshape(N, D)
-    assert gap(got[0], flat @ module.out.T) < rounding(30, tol)
+    assert gap(got[0], flat @ module.out.T) < tol.rounding(30)
     by_head = jnp.broadcast_to(given, (H, N, N))
-    assert gap(run(module, X, log_prior=by_head), got) < rounding(30, tol)
+    assert gap(run(module, X, log_prior=by_head), got) < tol.rounding(30)
     assert not np.any(np.asarray(found.weights) * ~np.asarray(CAUSAL))
 
     def loss(module):
@@ -391,9 +386,9 @@ def test_layers_in_a_loop_are_those_in_a_row_and_jit_changes_nothing(tol):
     pick = lambda m: (m.layers, m.embedding, m.norm)
     loop = eqx.tree_at(pick, loop, (stack, row.embedding, row.norm))
     looped, total = both()(loop, IDS)
-    assert gap(logits, looped) < rounding(100, tol)
-    assert gap(divergence, total) < rounding(100, tol)
-    assert gap(row(IDS, key=key), logits) < rounding(100, tol)
+    assert gap(logits, looped) < tol.rounding(100)
+    assert gap(divergence, total) < tol.rounding(100)
+    assert gap(row(IDS, key=key), logits) < tol.rounding(100)
 
 
 def test_gradients_are_those_of_the_difference():
@@ -439,7 +434,7 @@ def test_the_loss_adds_the_divergence_in_the_same_pass(tol):
     logits, divergence = both()(noisy, IDS)
     got = eqx.filter_jit(variational_loss(language_loss, 0.3))(noisy, tokens, key)
     expected = cross_entropy(logits, tokens[:, 1:]) + 0.3 * divergence
-    assert gap(got, expected) < rounding(50, tol)
+    assert gap(got, expected) < tol.rounding(50)
     config = config_of({"scores": "stochastic"}, classes=3, layers=1)
     classifier = Transformer(config, key=key)
     batch = IDS, jnp.array([0, 2])
@@ -465,7 +460,7 @@ def test_a_flow_takes_exact_scores(tol):
     layer, x = discrete.layers[0], discrete.embed(IDS)
     attended, fed = layer.branches(CAUSAL, None)
     velocity = 2 * (attended(x) + fed(x))  # L times what a layer adds
-    assert gap(flow.velocity(0.0, x), velocity) < rounding(100, tol)
+    assert gap(flow.velocity(0.0, x), velocity) < tol.rounding(100)
 
 
 # --- Predictions ----------------------------------------------------------------------
@@ -477,7 +472,7 @@ def test_one_pass_predicts_what_the_logits_say(tol):
     p = np.asarray(jax.nn.softmax(run(exact, IDS)))
     np.testing.assert_allclose(jnp.exp(got.log_probabilities), p, atol=tol.identity)
     entropy = -np.sum(p * np.log(p), axis=-1)
-    np.testing.assert_allclose(got.entropy, entropy, atol=rounding(10, tol))
+    np.testing.assert_allclose(got.entropy, entropy, atol=tol.rounding(10))
     assert gap(got.expected_entropy, got.entropy) == 0
     assert gap(got.mutual_information, jnp.zeros((2, N))) == 0
 
@@ -488,7 +483,7 @@ def test_samples_are_averaged_as_probabilities(tol):
     keys = jax.random.split(key, 4)
     p = np.stack([jax.nn.softmax(run(noisy, IDS, key=k)) for k in keys])
     mean = p.mean(axis=0)
-    within = rounding(50, tol)
+    within = tol.rounding(50)
     np.testing.assert_allclose(jnp.exp(got.log_probabilities), mean, atol=within)
     entropy = lambda p: -np.sum(p * np.log(p), axis=-1)
     np.testing.assert_allclose(got.entropy, entropy(mean), atol=within)

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ...nn import Transformer, TransformerConfig
-from ...train import classification_loss, geometric_loss
+from ...train import classification_loss, geometric_loss, parameter_count
 from ._members import Member, Program, batch_places, train_members, training
 from ._shots import Problem, Split, accuracy_of, splits
 
@@ -282,8 +282,7 @@ def study(
             skipped += int(trained.skipped)
             if job.shots == max(problem.shots):
                 shapes.append(trainer.geometry(trained.model))
-                leaves = jax.tree.leaves(eqx.filter(trained.model, eqx.is_array))
-                parameters[name] = sum(leaf.size for leaf in leaves)
+                parameters[name] = parameter_count(trained.model)
             tick()
         accuracy[name] = np.reshape(right, (len(drawn), -1))
         geometry[name] = np.stack(shapes)
