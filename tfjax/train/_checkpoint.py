@@ -78,6 +78,8 @@ def load_checkpoint(path: str | Path, like: Any) -> tuple[Any, dict[str, Any]]:
 
     **Raises:** FileNotFoundError where there is no such file; ValueError, which names
     the file and the leaf, where it is damaged or holds another tree.
+
+    Source: own.
     """
     path = Path(path)
     header, arrays = _read(path)
@@ -111,6 +113,8 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
     **Returns:** what [`save_checkpoint`][] was given.
 
     **Raises:** as [`load_checkpoint`][].
+
+    Source: own.
     """
     return _read(Path(path))[0]["metadata"]
 

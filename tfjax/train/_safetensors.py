@@ -92,6 +92,8 @@ def import_safetensors(path: str | Path) -> Transformer:
     **Raises:** ImportError without safetensors; FileNotFoundError where there is no
     file; ValueError, which names the file and the tensor, where it is damaged, holds
     something else, or is of 64 bits where x64 is off.
+
+    Source: own.
     """
     library = extra("safetensors", "import_safetensors")
     path = Path(path)

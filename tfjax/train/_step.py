@@ -55,6 +55,8 @@ def start(
     - `key`: what every step draws from.
 
     **Returns:** a [`TrainState`][].
+
+    Source: own.
     """
     parameters = eqx.filter(model, eqx.is_inexact_array)
     zero = jnp.zeros((), jnp.int32)
@@ -163,6 +165,8 @@ def global_norm(tree: Any) -> Float[Array, ""]:
     - `tree`: arrays.
 
     **Returns:** a scalar; not finite where an entry is not.
+
+    Source: own.
     """
     leaves = [leaf.astype(jnp.float32) for leaf in jax.tree.leaves(tree)]
     largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf), initial=0) for leaf in leaves]))
